@@ -1,0 +1,52 @@
+"""tersor: float tensors stored, moved and added at 0.5 to 8 bits a coordinate, with an error known in advance."""
+
+from tersor.codecs import BFloat16, Drive, Eden, Float16, Int8, NoCompression, StochasticQuantization
+
+# isort: split
+# `tersor.codecs` is the function; it takes the place of the package of that name, so it is imported after it.
+from tersor.bundle import EncodedDict, encode_dict
+from tersor.codec import Claims, Codec, Shared, codecs, get_codec, nmse, roundtrip
+from tersor.encoded import Encoded, concat
+from tersor.errors import FormatError, IncompatibleError, NonFiniteError, RangeError, TersorError
+from tersor.files import open_file as open
+from tersor.files import save
+from tersor.kernels.ops import backend, get_num_threads, set_num_threads
+from tersor.mean import Mean, mean
+from tersor.message import decode, from_bytes
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BFloat16",
+    "Claims",
+    "Codec",
+    "Drive",
+    "Eden",
+    "Encoded",
+    "EncodedDict",
+    "Float16",
+    "FormatError",
+    "IncompatibleError",
+    "Int8",
+    "Mean",
+    "NoCompression",
+    "NonFiniteError",
+    "RangeError",
+    "Shared",
+    "StochasticQuantization",
+    "TersorError",
+    "backend",
+    "codecs",
+    "concat",
+    "decode",
+    "encode_dict",
+    "from_bytes",
+    "get_codec",
+    "get_num_threads",
+    "mean",
+    "nmse",
+    "open",
+    "roundtrip",
+    "save",
+    "set_num_threads",
+]

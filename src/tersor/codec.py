@@ -1,0 +1,515 @@
+"""Codec: the one idea - a small frozen dataclass that turns an array into an Encoded and back, and claims what it guarantees."""
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tersor import arrays, rng
+from tersor.encoded import Encoded, PlaneSpec
+from tersor.errors import FormatError, IncompatibleError, NonFiniteError, RangeError, TersorError
+from tersor.specs import Value, format_spec, parse_spec
+from tersor.units import Units, check_axis
+
+_MASK64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a codec guarantees; one conformance suite tests every line of it.
+
+    Attributes
+    ----------
+    unbiased : bool
+        The expectation of the estimate is the input.
+    additive : bool
+        Messages that share statistics can be added without decoding.
+    fixed_size : bool
+        The size of a message follows from spec, shape and dtype alone.
+    row_addressable : bool
+        With `axis=-1`, rows can be sliced, taken and joined as bytes.
+    tolerates_loss : bool
+        Units that did not arrive leave the others decodable.
+    shared_rotation : bool
+        Senders may share one rotation and their errors still average out.
+    error_law : str
+        vNMSE as a formula, or what bounds it.
+    """
+
+    unbiased: bool = False
+    additive: bool = False
+    fixed_size: bool = True
+    row_addressable: bool = False
+    tolerates_loss: bool = False
+    shared_rotation: bool = False
+    error_law: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What senders agree on before they encode: a key and merged statistics.
+
+    Attributes
+    ----------
+    key : int
+        64-bit rotation key.
+    stats : ndarray of float32
+        The merged statistics; empty if the codec has none.
+    """
+
+    key: int
+    stats: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    @property
+    def digest(self) -> int:
+        """CRC-32 of `to_bytes()`, never 0."""
+        return zlib.crc32(self.to_bytes()) or 1
+
+    def to_bytes(self) -> bytes:
+        """Return the key (8 bytes) and the statistics (4 bytes each), little-endian."""
+        return self.key.to_bytes(8, "little") + np.asarray(self.stats, "<f4").tobytes()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> "Shared":
+        """Undo `to_bytes`.
+
+        Raises
+        ------
+        FormatError
+            If the length is wrong.
+        """
+        if len(raw) < 8 or len(raw) % 4:
+            raise FormatError(f"shared statistics take 8 + 4 k bytes, got {len(raw)}")
+        return cls(int.from_bytes(raw[:8], "little"), np.frombuffer(raw, "<f4", offset=8).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One array on its way through `Codec._encode`."""
+
+    host: arrays.Host
+    units: Units
+    key: int
+    private: int
+    start: int
+    shared: Shared | None
+    propagate: bool
+
+
+@dataclass(frozen=True)
+class Made:
+    """What `Codec._encode` returns: the planes' bytes, further fields, the error and the first bad index."""
+
+    planes: dict[str, NDArray[np.uint8]]
+    fields: bytes = b""
+    error: float | None = None
+    first_bad: int = -1
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Base of all codecs. A subclass sets `name` and `claims` and fills `layout`, `_encode` and `_decode`.
+
+    Codecs are immutable and thread-safe. CONTRIBUTING.md shows how to add one.
+    """
+
+    name: ClassVar[str] = ""
+    claims: ClassVar[Claims] = Claims()
+    fields_size: ClassVar[int] = 0
+
+    # What a subclass provides.
+
+    @property
+    def unit(self) -> int | None:
+        """Coordinates of a unit of a long vector; None if the vector is one unit."""
+        return None
+
+    def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
+        """Return the planes of a message, in wire order, with their exact sizes."""
+        raise NotImplementedError
+
+    def _encode(self, job: Job) -> Made:
+        raise NotImplementedError
+
+    def _decode(
+        self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
+    ) -> None:
+        """Write ``weight * estimate`` to the flat `out`, or add it; units not `present` count as zeros."""
+        raise NotImplementedError
+
+    def validate(self, enc: Encoded) -> None:
+        """Raise FormatError if a message, as parsed, holds what no encoder writes."""
+
+    def accumulator(self, dtype: str) -> type[np.floating[Any]]:
+        """Return the NumPy type in which estimates of arrays of `dtype` are made."""
+        return np.float32
+
+    # The contract.
+
+    @property
+    def spec(self) -> str:
+        """The shortest spec string that gives this codec."""
+        return format_spec(self)
+
+    @property
+    def config(self) -> dict[str, Value]:
+        """Name and fields, JSON-able; `get_codec` takes it back."""
+        return {"name": self.name, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}}
+
+    def units(self, shape: tuple[int, ...], axis: int | None) -> Units:
+        """Return how an array of `shape` falls into units."""
+        return Units.of(shape, axis, self.unit)
+
+    def nbytes(self, shape: tuple[int, ...], dtype: str = "float32", axis: int | None = None) -> int:
+        """Return the size of a message before it is encoded: exact if `claims.fixed_size`, else an upper bound.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of the array.
+        dtype : str, default "float32"
+            Its dtype.
+        axis : None or -1
+            One vector, or rows.
+
+        Examples
+        --------
+        >>> import tersor
+        >>> tersor.get_codec("eden:4").nbytes((4096,)) * 8 / 4096
+        4.205078125
+        """
+        from tersor.message import message_size
+
+        layout = self.layout(self.units(shape, axis), dtype, bytes(self.fields_size))
+        return message_size(self.spec, len(shape), self.fields_size, [p.nbytes for p in layout.values()])
+
+    def expected_error(self, received: float = 1.0) -> float | None:
+        """Return the vNMSE that the codec's law gives in high dimension, or None if it depends on the input.
+
+        Parameters
+        ----------
+        received : float, default 1.0
+            Fraction of the units that arrive.
+        """
+        return None
+
+    def measure(self, x: Any) -> NDArray[np.float32] | None:
+        """Return the small statistics that senders must agree on first, shape (k,), or None if there are none."""
+        return None
+
+    def merge(self, stats: NDArray[np.float32] | None, *, key: int | None = None) -> Shared:
+        """Merge the senders' statistics; done once at one owner and sent out.
+
+        Parameters
+        ----------
+        stats : ndarray of float32, shape (n, k), or None
+            One row a sender.
+        key : int, optional
+            Rotation key; drawn from the operating system if absent.
+        """
+        return Shared(rng.fresh_seed() if key is None else key & _MASK64)
+
+    def encode(
+        self,
+        x: Any,
+        *,
+        seed: int | None = None,
+        sender: int = 0,
+        shared: Shared | None = None,
+        axis: int | None = None,
+        start: int = 0,
+        nonfinite: str = "raise",
+    ) -> Encoded:
+        """Encode an array.
+
+        Parameters
+        ----------
+        x : array
+            NumPy array or torch tensor, any shape and strides; float32, float64, float16 or bfloat16. Not modified.
+        seed : int, optional
+            Keys every random choice; 64 bits from the operating system if absent. Same seed, same bytes.
+        sender : int, default 0
+            Senders of one seed draw independently of one another.
+        shared : Shared, optional
+            What the senders agreed on (`measure`, `merge`); its key replaces the seed where receivers repeat draws.
+        axis : None or -1
+            None: one vector, cut into blocks. -1: every row is a unit with a scale of its own.
+        start : int, default 0
+            Where `x` begins in a larger array: coordinates (a multiple of the block), or rows. Encoding parts with
+            their starts gives the bytes of the whole.
+        nonfinite : {"raise", "propagate"}
+            NaN or infinity raises, or becomes NaN in the units that hold it.
+
+        Returns
+        -------
+        Encoded
+
+        Raises
+        ------
+        TypeError
+            If `x` is not an array of floats.
+        NonFiniteError
+            If `x` holds NaN or infinity and `nonfinite` is "raise".
+        RangeError
+            If a scale does not fit in its dtype.
+
+        Examples
+        --------
+        >>> import numpy as np, tersor
+        >>> x = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
+        >>> enc = tersor.Eden(bits=4).encode(x, seed=7)
+        >>> round(tersor.nmse(x, tersor.decode(enc)), 3)
+        0.009
+        """
+        if nonfinite not in ("raise", "propagate"):
+            raise ValueError(f'nonfinite must be "raise" or "propagate", got {nonfinite!r}')
+        host, shape = arrays.to_host(x)
+        axis = check_axis(axis, len(shape))
+        units = self.units(shape, axis)
+        if start < 0 or (axis is None and start % (self.unit or 1)):
+            raise ValueError(f"start must be a multiple of the block ({self.unit or 1}) and not negative, got {start}")
+        seed = rng.fresh_seed() if seed is None else int(seed) & _MASK64
+        private = rng.mix64(seed, sender=sender)
+        key = shared.key if shared else seed if sender == 0 else private
+        made = self._encode(Job(host, units, key, private, start, shared, nonfinite == "propagate"))
+        if made.first_bad >= 0 and nonfinite == "raise":
+            where = tuple(int(i) for i in np.unravel_index(made.first_bad, shape or (1,)))
+            value = host.float32()[made.first_bad]
+            raise NonFiniteError(
+                f"x[{', '.join(map(str, where))}] is {value}; clean the array, or pass nonfinite='propagate'",
+                made.first_bad,
+            )
+        layout = self.layout(units, host.dtype, made.fields)
+        return Encoded(
+            spec=self.spec,
+            shape=shape,
+            dtype=host.dtype,
+            axis=axis,
+            key=key,
+            planes={name: spec.fill(made.planes[name]) for name, spec in layout.items()},
+            start=start,
+            digest=shared.digest if shared else 0,
+            error=made.error,
+            fields=made.fields,
+            origin=arrays.origin_of(x),
+        )
+
+    def decode(
+        self,
+        enc: Encoded,
+        *,
+        out: Any = None,
+        add: bool = False,
+        weight: float = 1.0,
+        received: Any = None,
+        like: Any = None,
+    ) -> Any:
+        """Decode a message to an array of its shape and dtype.
+
+        Parameters
+        ----------
+        enc : Encoded
+            A message of this codec.
+        out : array, optional
+            Written in place and returned; of the message's shape.
+        add : bool, default False
+            Add to `out` instead.
+        weight : float, default 1.0
+            Factor of the estimate.
+        received : array of bool, or sequence of (start, stop), optional
+            Which units arrived, as flags or ranges of units. Others decode to 0.
+        like : array, optional
+            Gives the framework and device of the result; default: those of the array that was encoded.
+
+        Returns
+        -------
+        array
+            The estimate; for a sum of messages their mean, each unit divided by its own count.
+
+        Raises
+        ------
+        IncompatibleError
+            If the message is another codec's, or `out` does not fit.
+        """
+        if enc.spec != self.spec:
+            raise IncompatibleError(f"this is a message of {enc.spec}, not of {self.spec}; use tersor.decode(enc)")
+        if add and out is None:
+            raise ValueError("add=True needs out")
+        units = self.units(enc.shape, enc.axis)
+        present = merge_received(enc, received, units.count)
+        kind = self.accumulator(enc.dtype)
+        if out is None:
+            flat = np.empty(units.size, kind)
+            self._decode(enc, units, flat, False, weight, present)
+            self._tame(enc, flat, present)
+            return arrays.from_host(flat, enc.shape, enc.dtype, enc.origin if like is None else arrays.origin_of(like))
+        if tuple(out.shape) != enc.shape:
+            raise IncompatibleError(f"out has shape {tuple(out.shape)}, the message {enc.shape}")
+        direct = isinstance(out, np.ndarray) and out.dtype == kind and out.flags.c_contiguous and out.flags.writeable
+        if direct:
+            self._decode(enc, units, out.reshape(-1), add, weight, present)
+            self._tame(enc, out.reshape(-1), present)
+        else:
+            flat = np.empty(units.size, kind)
+            self._decode(enc, units, flat, False, weight, present)
+            self._tame(enc, flat, present)
+            values = arrays.from_host(flat, enc.shape, arrays.dtype_name(out), arrays.origin_of(out))
+            arrays.assign(out, values, add)
+        return out
+
+    def add(self, a: Encoded, b: Encoded) -> Encoded:
+        """Add two messages without decoding (additive codecs only).
+
+        Raises
+        ------
+        TersorError
+            If the codec is not additive.
+        IncompatibleError
+            If the messages differ in spec, key, shared statistics or shape.
+        RangeError
+            If the sum could leave the integer range.
+        """
+        raise TersorError(f"{self.name} is not additive; decode and add, or use tersor.mean")
+
+    def _tame(self, enc: Encoded, flat: NDArray[Any], present: NDArray[np.bool_] | None) -> None:
+        """Make what overflowed in decoding saturate: an estimate of finite values is finite."""
+
+
+def merge_received(enc: Encoded, received: Any, n_units: int) -> NDArray[np.bool_] | None:
+    """Return which units count as arrived: the message's own flags and the caller's, or None for all.
+
+    Raises
+    ------
+    ValueError
+        If `received` has the wrong length, or a range lies outside the units.
+    """
+    present = enc.received
+    if received is None:
+        return present
+    given = np.asarray(received)
+    if given.dtype != np.bool_ or given.ndim != 1:
+        flags = np.zeros(n_units, np.bool_)
+        for begin, stop in received:
+            if not 0 <= begin <= stop <= n_units:
+                raise ValueError(f"received: the range {begin}:{stop} is not within {n_units} units")
+            flags[begin:stop] = True
+        given = flags
+    if len(given) != n_units:
+        raise ValueError(f"received: expected {n_units} flags, one a unit, got {len(given)}")
+    return given if present is None else given & present
+
+
+_REGISTRY: dict[str, type[Codec]] = {}
+C = TypeVar("C", bound=type[Codec])
+
+
+def register(name: str) -> Callable[[C], C]:
+    """Class decorator that enters a codec under `name`."""
+
+    def enter(cls: C) -> C:
+        cls.name = name
+        _REGISTRY[name] = cls
+        return cls
+
+    return enter
+
+
+def codecs() -> dict[str, type[Codec]]:
+    """Return all codecs by name.
+
+    Examples
+    --------
+    >>> import tersor
+    >>> tersor.codecs()["eden"].claims.unbiased
+    True
+    """
+    return dict(sorted(_REGISTRY.items()))
+
+
+def get_codec(spec: "Codec | str | Mapping[str, Value]") -> Codec:
+    """Return the codec that a spec string or a `config` names.
+
+    Parameters
+    ----------
+    spec : Codec, str or mapping
+        ``name[:first][,key=value...]``, such as "eden:4" or "eden:bits=4,scale=biased".
+
+    Raises
+    ------
+    ValueError
+        If there is no such codec or field, or a value is not legal.
+
+    Examples
+    --------
+    >>> import tersor
+    >>> tersor.get_codec("eden:4,scale=biased").spec
+    'eden:4,scale=biased'
+    """
+    if isinstance(spec, Codec):
+        return spec
+    name, values = parse_spec(spec) if isinstance(spec, str) else (str(spec["name"]), {**spec})
+    values.pop("name", None)
+    if name not in _REGISTRY:
+        raise ValueError(f"no codec {name!r}; there are {', '.join(sorted(_REGISTRY))}")
+    cls = _REGISTRY[name]
+    names = [f.name for f in dataclasses.fields(cls) if f.init]
+    if "" in values:
+        if not names:
+            raise ValueError(f"{name} takes no value, got {spec!r}")
+        if names[0] in values:
+            raise ValueError(f"{names[0]} is given twice in {spec!r}")
+        values = {names[0]: values.pop(""), **values}
+    unknown = sorted(set(values) - set(names))
+    if unknown:
+        raise ValueError(f"{name} has no field {unknown[0]!r}; it has {', '.join(names) or 'none'}")
+    missing = [
+        f.name for f in dataclasses.fields(cls) if f.init and f.default is dataclasses.MISSING and f.name not in values
+    ]
+    if missing:
+        raise ValueError(f"{name} needs {missing[0]}, for example {name}:4")
+    return cls(**values)
+
+
+def nmse(x: Any, x_hat: Any) -> float:
+    """Return ``||x_hat - x||**2 / ||x||**2`` in float64; 0 if both are zero.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ.
+
+    Examples
+    --------
+    >>> nmse([3.0, 4.0], [3.0, 3.0])
+    0.04
+    """
+    a, b = (_float64(v) for v in (x, x_hat))
+    if a.shape != b.shape:
+        raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
+    peak = float(np.max(np.abs(a), initial=0.0)) or 1.0
+    error, energy = float(np.sum(((b - a) / peak) ** 2)), float(np.sum((a / peak) ** 2))
+    return error / energy if energy else (0.0 if error == 0 else np.inf)
+
+
+def roundtrip(x: Any, codec: "Codec | str", **options: Any) -> Any:
+    """Encode and decode: the estimate that a receiver would have; `options` go to `Codec.encode`."""
+    chosen = get_codec(codec)
+    return chosen.decode(chosen.encode(x, **options))
+
+
+def check_scales(scales: NDArray[np.float32], what: str) -> None:
+    """Raise RangeError if a scale became infinite."""
+    if np.isinf(scales).any():
+        raise RangeError(
+            f"unit {int(np.argmax(np.isinf(scales)))}: the {what}; scale the array down, or use scale_dtype=float32"
+        )
+
+
+def _float64(x: Any) -> NDArray[np.float64]:
+    host, shape = arrays.to_host(x)
+    flat = host.data if host.dtype == "float64" else host.float32()
+    return flat.astype(np.float64).reshape(shape)

@@ -1,0 +1,1 @@
+"""Codes to bytes and back."""

@@ -1,0 +1,1 @@
+"""The operations that touch every coordinate, in several backends that give the same bytes."""

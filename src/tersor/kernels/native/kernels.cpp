@@ -1,0 +1,46 @@
+// One level's table of kernels. CMakeLists.txt compiles this file once per level, with TERSOR_LEVEL its name.
+//
+// Only this table has external linkage. No standard library code that could be emitted out of line here: the linker keeps
+// one copy of such functions for all levels, perhaps one that this CPU cannot run.
+#include "kernels.h"
+
+#include "bits.h"
+#include "eden_kernels.h"
+#include "hadamard.h"
+#include "philox.h"
+#include "uniform_kernels.h"
+
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
+#error "tersor needs float arithmetic in float precision (on x86: SSE2)"
+#endif
+
+#define TERSOR_NAME2(level) kernels_##level
+#define TERSOR_NAME(level) TERSOR_NAME2(level)
+#define TERSOR_STRING2(level) #level
+#define TERSOR_STRING(level) TERSOR_STRING2(level)
+
+namespace tersor {
+
+extern const Kernels TERSOR_NAME(TERSOR_LEVEL);
+const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
+    TERSOR_STRING(TERSOR_LEVEL),
+    philox,
+    fwht,
+    fwht_columns,
+    flip_signs,
+    gather,
+    scatter,
+    max_magnitude,
+    scale_chunk,
+    quantise_chunk,
+    pack_codes,
+    unpack_codes,
+    look_up_chunk,
+    finish_chunk,
+    round_chunk,
+    mean_chunk,
+    int8_chunk,
+    int8_expand,
+};
+
+}  // namespace tersor

@@ -1,0 +1,214 @@
+"""Every operation declared once: its name, signature and contract, sent to the backend in force.
+
+All operations are exact: each backend gives the bytes of `tersor.kernels.reference`, whose docstrings say what each one
+does. Arrays are C-contiguous NumPy arrays of the stated dtype; outputs are filled in place.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tersor.errors import TersorError
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+Codes = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
+
+
+class Backend(Protocol):
+    """What a backend provides; see the function of the same name in `tersor.kernels.reference`."""
+
+    def fwht(self, x: F32, /) -> None: ...
+
+    def rotate(self, x: F32, key: int, start: int, rounds: int, inverse: bool, /) -> None: ...
+
+    def pack(self, codes: Codes, bits: int, out: U8, /) -> None: ...
+
+    def unpack(self, packed: U8, bits: int, out: Codes, /) -> None: ...
+
+    def eden_encode(
+        self,
+        x: F32,
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        bits: int,
+        levels: F32,
+        thresholds: F32,
+        scale_kind: int,
+        scale_dtype: int,
+        rotations: int,
+        full: bool,
+        codes: U8,
+        scales: F32,
+        rounds: U8,
+        norms: F32,
+        /,
+    ) -> tuple[int, float, float]: ...
+
+    def eden_decode(
+        self,
+        codes: U8,
+        scales: F32,
+        rounds: U8,
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        bits: int,
+        levels: F32,
+        weight: float,
+        add: bool,
+        present: U8,
+        full: bool,
+        out: F32,
+        /,
+    ) -> None: ...
+
+    def sq_encode(
+        self, x: F32, unit: int, low: float, high: float, bits: int, key: int, first: int, codes: U8, /
+    ) -> None: ...
+
+    def sq_decode(
+        self,
+        codes: U8,
+        unit: int,
+        low: float,
+        high: float,
+        bits: int,
+        width: int,
+        counts: NDArray[np.uint32],
+        weight: float,
+        add: bool,
+        out: F32,
+        /,
+    ) -> None: ...
+
+    def sq_add(
+        self, a: U8, a_width: int, b: U8, b_width: int, size: int, unit: int, out: U8, out_width: int, /
+    ) -> None: ...
+
+    def int8_encode(self, x: F32, row: int, block: int, codes: NDArray[np.int8], scales: F32, /) -> int: ...
+
+    def int8_decode(
+        self, codes: NDArray[np.int8], scales: F32, row: int, block: int, weight: float, add: bool, out: F32, /
+    ) -> None: ...
+
+
+_MODULES = {"reference": "tersor.kernels.reference", "native": "tersor.kernels._native"}
+_current: tuple[str, Backend] | None = None
+
+
+def load(name: str) -> Backend:
+    """Import the backend `name`.
+
+    Raises
+    ------
+    TersorError
+        If there is no such backend, or it is not installed.
+    """
+    if name not in _MODULES:
+        raise TersorError(f"no backend {name!r}; choose one of {', '.join(sorted(_MODULES))}")
+    try:
+        return cast(Backend, import_module(_MODULES[name]))
+    except ImportError as error:
+        raise TersorError(
+            f"the {name} backend is not installed ({error}); reinstall tersor with a C++20 compiler on the path"
+        ) from error
+
+
+def _select(name: str) -> None:
+    global _current
+    _current = (name, load(name))
+
+
+def _default() -> tuple[str, Backend]:
+    global _current
+    wanted = os.environ.get("TERSOR_BACKEND")
+    if wanted:
+        _select(wanted)
+    else:
+        try:
+            _select("native")
+        except TersorError as error:
+            warnings.warn(f"tersor uses its slow NumPy backend: {error}", RuntimeWarning, stacklevel=3)
+            _select("reference")
+    assert _current is not None
+    return _current
+
+
+def current() -> Backend:
+    """Return the backend in force, loading the default on first use."""
+    return (_current or _default())[1]
+
+
+def backend_name() -> str:
+    """Return the name of the backend in force."""
+    return (_current or _default())[0]
+
+
+def backend(name: str) -> AbstractContextManager[None]:
+    """Use the backend `name` from now on, or inside a ``with`` block.
+
+    Parameters
+    ----------
+    name : {"reference", "native"}
+        "reference" is readable NumPy; "native" is the C++ core. Both give the same bytes. The environment variable
+        ``TERSOR_BACKEND`` sets the default.
+
+    Raises
+    ------
+    TersorError
+        If the backend is unknown or not installed.
+
+    Examples
+    --------
+    >>> import numpy as np, tersor
+    >>> x = np.ones(8, np.float32)
+    >>> with tersor.backend("reference"):
+    ...     a = tersor.Eden(bits=4).encode(x, seed=1)
+    """
+    before = _current or _default()
+    _select(name)
+
+    @contextmanager
+    def restore() -> Iterator[None]:
+        global _current
+        try:
+            yield
+        finally:
+            _current = before
+
+    return restore()
+
+
+def set_num_threads(n: int) -> None:
+    """Set how many threads the native backend may use; the bytes do not depend on it.
+
+    Raises
+    ------
+    ValueError
+        If `n` is not positive.
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
+    _native("set_num_threads", n)
+
+
+def get_num_threads() -> int:
+    """Return how many threads the native backend may use; 1 if it is not installed."""
+    return int(_native("get_num_threads") or 1)
+
+
+def _native(function: str, *args: Any) -> Any:
+    try:
+        return getattr(load("native"), function)(*args)
+    except TersorError:
+        return None

@@ -1,0 +1,21 @@
+"""The readable NumPy backend: every operation in exact float32 order, the oracle of all others."""
+
+from tersor.kernels.reference.bits import pack, unpack
+from tersor.kernels.reference.eden import eden_decode, eden_encode
+from tersor.kernels.reference.hadamard import fwht, rotate
+from tersor.kernels.reference.int8 import int8_decode, int8_encode
+from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
+
+__all__ = [
+    "eden_decode",
+    "eden_encode",
+    "fwht",
+    "int8_decode",
+    "int8_encode",
+    "pack",
+    "rotate",
+    "sq_add",
+    "sq_decode",
+    "sq_encode",
+    "unpack",
+]

@@ -1,0 +1,295 @@
+"""Messages: an Encoded as bytes and back, every size checked before anything is allocated (FORMAT.md, section 6)."""
+
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tersor.arrays import FLOAT_DTYPES
+from tersor.codec import Codec, get_codec
+from tersor.encoded import Encoded, PlaneSpec
+from tersor.errors import FormatError
+from tersor.specs import MAX_SPEC
+
+MAGIC = b"TERS"
+VERSION = 0
+MAX_NDIM = 32
+
+_HEADER = struct.Struct("<4sBBBBIIQQQIIBBBBHH")
+_CRC_AT, _CRC_END = 8, 12
+_COUNTS, _RECEIVED = 1, 2
+_MAX_FIELDS = 0xFFFF
+
+
+def message_size(spec: str, ndim: int, fields: int, planes: Sequence[int], align: int = 8) -> int:
+    """Return the length of a message from the lengths of its parts."""
+    offset = _header_size(len(spec), ndim, fields, len(planes))
+    for nbytes in planes:
+        offset = _round_up(offset, align) + nbytes
+    return offset
+
+
+def size_of(enc: Encoded, align: int = 8) -> int:
+    """Return the length of a message."""
+    planes = [len(data) for data in _wire_planes(enc)]
+    return message_size(enc.spec, len(enc.shape), len(enc.fields), planes, align)
+
+
+def to_bytes(enc: Encoded, *, align: int = 8) -> bytes:
+    """Return the message as bytes; planes start on multiples of `align`."""
+    if align not in (8, 16, 32, 64, 128, 256):
+        raise ValueError(f"align must be a power of two from 8 to 256, got {align}")
+    planes = _wire_planes(enc)
+    sizes = [len(data) for data in planes]
+    spec = enc.spec.encode("ascii")
+    if len(spec) > MAX_SPEC or len(enc.shape) > MAX_NDIM or len(enc.fields) > _MAX_FIELDS:
+        raise ValueError(f"a message has a spec of at most {MAX_SPEC} characters and at most {MAX_NDIM} axes")
+    header_size = _header_size(len(spec), len(enc.shape), len(enc.fields), len(planes))
+    total = message_size(enc.spec, len(enc.shape), len(enc.fields), sizes, align)
+    raw = bytearray(total)
+    uniform = isinstance(enc.count, int)
+    flags = (0 if uniform else _COUNTS) | (0 if enc.received is None else _RECEIVED)
+    _HEADER.pack_into(
+        raw,
+        0,
+        MAGIC,
+        VERSION,
+        FLOAT_DTYPES.index(enc.dtype),
+        0 if enc.axis is None else 1,
+        flags,
+        0,
+        header_size,
+        total,
+        enc.key,
+        enc.start,
+        enc.count if isinstance(enc.count, int) else 0,
+        enc.digest,
+        len(enc.shape),
+        len(spec),
+        len(planes),
+        align.bit_length() - 1,
+        len(enc.fields),
+        0,
+    )
+    offset = _HEADER.size
+    struct.pack_into(f"<{len(enc.shape)}Q{len(planes)}Q", raw, offset, *enc.shape, *sizes)
+    offset += 8 * (len(enc.shape) + len(planes))
+    raw[offset : offset + len(spec)] = spec
+    offset += len(spec)
+    raw[offset : offset + len(enc.fields)] = enc.fields
+    offset = header_size
+    view = memoryview(raw)
+    for data in planes:
+        offset = _round_up(offset, align)
+        view[offset : offset + len(data)] = data.data
+        offset += len(data)
+    struct.pack_into("<I", raw, _CRC_AT, _checksum(view))
+    return bytes(raw)
+
+
+def from_bytes(raw: Any, *, max_elements: int = 2**32) -> Encoded:
+    """Parse a message; its planes share memory with `raw`.
+
+    Parameters
+    ----------
+    raw : bytes-like
+        Exactly one message.
+    max_elements : int, default 2**32
+        Refuse messages of more coordinates, before anything is allocated.
+
+    Returns
+    -------
+    Encoded
+
+    Raises
+    ------
+    FormatError
+        If the bytes are damaged, truncated, forged, too large or of another version.
+
+    Examples
+    --------
+    >>> import numpy as np, tersor
+    >>> enc = tersor.Eden(bits=4).encode(np.ones(5, np.float32), seed=1)
+    >>> tersor.from_bytes(enc.to_bytes()).spec
+    'eden:4'
+    """
+    view = memoryview(raw).cast("B")
+    if len(view) < _HEADER.size:
+        raise FormatError(f"a message has at least {_HEADER.size} bytes, got {len(view)}")
+    (
+        magic,
+        version,
+        dtype,
+        axis,
+        flags,
+        crc,
+        header_size,
+        total,
+        key,
+        start,
+        count,
+        digest,
+        ndim,
+        spec_len,
+        n_planes,
+        align_log2,
+        n_fields,
+        reserved,
+    ) = _HEADER.unpack_from(view)
+    if magic != MAGIC:
+        raise FormatError("these bytes are not a tersor message (wrong magic number)")
+    if version != VERSION:
+        raise FormatError(
+            f"message version {version} is not readable by this tersor (it reads {VERSION}); upgrade tersor"
+        )
+    if total != len(view):
+        raise FormatError(f"the message says {total} bytes, got {len(view)}: truncated or oversized")
+    if crc != _checksum(view):
+        raise FormatError("the checksum is wrong: the message was damaged")
+    if dtype >= len(FLOAT_DTYPES) or axis > 1 or flags > 3 or reserved or ndim > MAX_NDIM or not 3 <= align_log2 <= 8:
+        raise FormatError("the header holds a value that no encoder writes")
+    if header_size != _header_size(spec_len, ndim, n_fields, n_planes) or header_size > total:
+        raise FormatError("the header's sizes contradict one another")
+    numbers = struct.unpack_from(f"<{ndim + n_planes}Q", view, _HEADER.size)
+    shape, sizes = numbers[:ndim], numbers[ndim:]
+    check_shape(shape, max_elements)
+    text_at = _HEADER.size + 8 * (ndim + n_planes)
+    fields = bytes(view[text_at + spec_len : text_at + spec_len + n_fields])
+    codec = resolve(bytes(view[text_at : text_at + spec_len]))
+    if message_size(codec.spec, ndim, n_fields, sizes, 1 << align_log2) != total:
+        raise FormatError("the planes do not fill the message")
+    planes = []
+    offset = header_size
+    for nbytes in sizes:
+        offset = _round_up(offset, 1 << align_log2)
+        planes.append(np.frombuffer(view[offset : offset + nbytes], np.uint8))
+        offset += nbytes
+    return assemble(
+        codec,
+        shape=shape,
+        dtype=FLOAT_DTYPES[dtype],
+        axis=None if axis == 0 else -1,
+        key=key,
+        start=start,
+        count=count,
+        digest=digest,
+        fields=fields,
+        planes=planes,
+        counts=bool(flags & _COUNTS),
+        received=bool(flags & _RECEIVED),
+    )
+
+
+def decode(enc: Encoded, **options: Any) -> Any:
+    """Decode a message with the codec it names; `options` go to `Codec.decode`.
+
+    Examples
+    --------
+    >>> import numpy as np, tersor
+    >>> tersor.decode(tersor.get_codec("none").encode(np.ones(2, np.float32))).tolist()
+    [1.0, 1.0]
+    """
+    return enc.codec.decode(enc, **options)
+
+
+def resolve(spec: bytes) -> Codec:
+    """Return the codec of a spec string from the wire; only built-in names in canonical form are accepted."""
+    try:
+        codec = get_codec(spec.decode("ascii"))
+    except (ValueError, TypeError) as error:
+        raise FormatError(f"the message names no codec of this tersor: {error}") from error
+    if codec.spec.encode() != spec:
+        raise FormatError(f"the message's spec {spec!r} is not in canonical form ({codec.spec})")
+    return codec
+
+
+def check_shape(shape: Sequence[int], max_elements: int) -> None:
+    """Raise FormatError if an array of `shape` could not exist or has more than `max_elements` coordinates."""
+    if math.prod(max(n, 1) for n in shape) > max_elements:
+        raise FormatError(f"shape {tuple(shape)} has more than max_elements={max_elements} coordinates")
+
+
+def assemble(
+    codec: Codec,
+    *,
+    shape: tuple[int, ...],
+    dtype: str,
+    axis: int | None,
+    key: int,
+    start: int,
+    count: int,
+    digest: int,
+    fields: bytes,
+    planes: Sequence[NDArray[np.uint8]],
+    counts: bool = False,
+    received: bool = False,
+) -> Encoded:
+    """Put a parsed message together, checking every plane against the codec's layout.
+
+    Raises
+    ------
+    FormatError
+        If anything is not as an encoder of this codec writes it.
+    """
+    if axis is not None and not shape:
+        raise FormatError("a message of rows needs an axis")
+    units = codec.units(shape, axis)
+    layout = checked_layout(codec, units, dtype, fields)
+    expected = [p.nbytes for p in layout.values()]
+    expected += [4 * units.count] * counts + [(units.count + 7) // 8] * received
+    if [len(p) for p in planes] != expected:
+        raise FormatError(
+            f"{codec.spec} with shape {shape} has planes of {expected} bytes, got {[len(p) for p in planes]}"
+        )
+    rest = list(planes[len(layout) :])
+    per_unit = rest.pop(0).view("<u4").astype(np.uint32) if counts else None
+    flags = np.unpackbits(rest.pop(0), count=units.count, bitorder="little").astype(np.bool_) if received else None
+    if (count == 0) != counts or (axis is None and start % (codec.unit or 1)):
+        raise FormatError("the header's count or start is not one that an encoder writes")
+    enc = Encoded(
+        spec=codec.spec,
+        shape=shape,
+        dtype=dtype,
+        axis=axis,
+        key=key,
+        planes={name: spec.fill(data) for (name, spec), data in zip(layout.items(), planes, strict=False)},
+        start=start,
+        count=count if per_unit is None else per_unit,
+        received=flags,
+        digest=digest,
+        fields=fields,
+    )
+    codec.validate(enc)
+    return enc
+
+
+def checked_layout(codec: Codec, units: Any, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
+    """Return a codec's layout for fields from the wire; nonsense in them raises FormatError."""
+    if len(fields) != codec.fields_size:
+        raise FormatError(f"{codec.name} has {codec.fields_size} bytes of fields, got {len(fields)}")
+    return codec.layout(units, dtype, fields)
+
+
+def _wire_planes(enc: Encoded) -> list[NDArray[np.uint8]]:
+    planes = [p.data for p in enc.planes.values()]
+    if not isinstance(enc.count, int):
+        planes.append(np.ascontiguousarray(enc.count, "<u4").view(np.uint8))
+    if enc.received is not None:
+        planes.append(np.packbits(enc.received, bitorder="little"))
+    return planes
+
+
+def _header_size(spec: int, ndim: int, fields: int, n_planes: int) -> int:
+    return _HEADER.size + 8 * (ndim + n_planes) + spec + fields
+
+
+def _round_up(offset: int, align: int) -> int:
+    return -(-offset // align) * align
+
+
+def _checksum(view: memoryview) -> int:
+    return zlib.crc32(view[_CRC_END:], zlib.crc32(view[:_CRC_AT]))

@@ -1,0 +1,1 @@
+"""Level search: the values that codes stand for."""

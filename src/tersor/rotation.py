@@ -1,0 +1,94 @@
+"""Random rotations: the keyed Hadamard rotation of any length, and a uniform one for evaluation."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tersor import rng
+from tersor.kernels import ops
+from tersor.kernels.lengths import mixing_rounds, padded_length, run_length
+
+__all__ = ["Hadamard", "needs_second_round", "uniform"]
+
+
+class Hadamard:
+    """The orthogonal map that EDEN applies to a unit of `n` coordinates.
+
+    Parameters
+    ----------
+    n : int
+        Coordinates; any number. Lengths that are no powers of two follow the length rule of FORMAT.md section 3.
+    key : int
+        64-bit key of the signs and permutations.
+    rotations : int, default 2
+        Rounds of signs and Hadamard transform, 1 to 3, where `n` pads to a power of two; other lengths fix their own.
+    start : int, default 0
+        Random position of coordinate 0.
+
+    Attributes
+    ----------
+    padded : int
+        Length of a rotated vector.
+    rounds : int
+        Rounds in use.
+
+    Examples
+    --------
+    >>> h = Hadamard(80, key=7)
+    >>> x = np.random.default_rng(0).standard_normal((3, 80)).astype(np.float32)
+    >>> bool(np.allclose(h.inverse(h.apply(x)), x, atol=1e-5))
+    True
+    """
+
+    def __init__(self, n: int, key: int, rotations: int = 2, start: int = 0) -> None:
+        if n < 0 or not 1 <= rotations <= 3:
+            raise ValueError(f"need n >= 0 and rotations of 1 to 3, got n={n}, rotations={rotations}")
+        self.n = n
+        self.key = key
+        self.start = start
+        self.padded = padded_length(n)
+        run = run_length(self.padded) if n else 1
+        self.rounds = rotations if run == self.padded else mixing_rounds(self.padded) if n else rotations
+        self._scale = np.float32(1 / np.sqrt(np.float64(run) ** self.rounds))
+
+    def apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Rotate the last axis: shape (..., n) float32 to (..., padded) float32."""
+        return self._run(x, self.n, self.padded, inverse=False)
+
+    def inverse(self, y: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Undo `apply`: shape (..., padded) float32 to (..., n) float32."""
+        return self._run(y, self.padded, self.padded, inverse=True)[..., : self.n]
+
+    def _run(self, x: NDArray[np.float32], expected: int, width: int, inverse: bool) -> NDArray[np.float32]:
+        x = np.asarray(x, np.float32)
+        if x.ndim == 0 or x.shape[-1] != expected:
+            raise ValueError(f"the last axis must have {expected} coordinates, got shape {x.shape}")
+        work = np.zeros((*x.shape[:-1], width), np.float32)
+        work[..., :expected] = x
+        if work.size:
+            ops.current().rotate(work.reshape(-1, width), self.key, self.start, self.rounds, inverse)
+        work *= self._scale
+        return work
+
+
+def needs_second_round(x: NDArray[np.float32]) -> bool:
+    """Say whether one round leaves the rotated `x` too far from Gaussian: sum x**4 / (sum x**2)**2 is large.
+
+    The O(d) check that Ran Ben-Basat, William Kuszmaul, Michael Mitzenmacher, Amit Portnoy and Shay Vargaftik propose
+    ("Quantizing With Randomized Hadamard Transforms: Efficient Heuristic Now Proven", 2026, arXiv 2605.06014), with a
+    threshold of our own: ``max(2**-10, 4 / n)``. Codecs apply it per unit in exact float32 order (FORMAT.md, 4.5).
+    """
+    values: NDArray[np.float64] = np.asarray(x, np.float64).reshape(-1)
+    peak = np.max(np.abs(values), initial=0.0)
+    if peak == 0:
+        return False
+    squares = (values / peak) ** 2
+    return bool(np.sum(squares**2) > max(2.0**-10, 4 / padded_length(len(values))) * np.sum(squares) ** 2)
+
+
+def uniform(n: int, key: int) -> NDArray[np.float64]:
+    """Return an n x n orthogonal matrix, uniform (Haar), float64: for evaluation only, not byte-stable across machines."""
+    u = rng.uniform(key, rng.UNIFORM, 0, 2 * n * n).astype(np.float64).reshape(2, n, n)
+    gauss = np.sqrt(-2 * np.log(1 - u[0])) * np.cos(2 * np.pi * u[1])
+    q, r = np.linalg.qr(gauss)
+    rotation: NDArray[np.float64] = q * np.sign(np.diag(r))
+    return rotation
