@@ -1,4 +1,4 @@
-"""Codec: the one idea - a small frozen dataclass that turns an array into an Encoded and back, and claims what it guarantees."""
+"""Codec: the one idea - a frozen dataclass that turns an array into an Encoded and back, and claims what it keeps."""
 
 import dataclasses
 import zlib
@@ -16,6 +16,7 @@ from tersor.specs import Value, format_spec, parse_spec
 from tersor.units import Units, check_axis
 
 _MASK64 = (1 << 64) - 1
+_MAX_POSITION = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Claims:
         Units that did not arrive leave the others decodable.
     shared_rotation : bool
         Senders may share one rotation and their errors still average out.
+    rounds_to_nearest : bool
+        Biased only by rounding each coordinate to a fine grid; training needs no error feedback.
     error_law : str
         vNMSE as a formula, or what bounds it.
     """
@@ -46,6 +49,7 @@ class Claims:
     row_addressable: bool = False
     tolerates_loss: bool = False
     shared_rotation: bool = False
+    rounds_to_nearest: bool = False
     error_law: str = ""
 
 
@@ -164,6 +168,11 @@ class Codec:
         """Return how an array of `shape` falls into units."""
         return Units.of(shape, axis, self.unit)
 
+    def starts_at(self, start: int, units: Units) -> bool:
+        """Say whether an array may begin at `start`: at a block or row, with all its random positions below 2**63."""
+        ahead = start * units.length if units.by_rows else start
+        return start >= 0 and ahead + units.size <= _MAX_POSITION and (units.by_rows or start % (self.unit or 1) == 0)
+
     def nbytes(self, shape: tuple[int, ...], dtype: str = "float32", axis: int | None = None) -> int:
         """Return the size of a message before it is encoded: exact if `claims.fixed_size`, else an upper bound.
 
@@ -270,7 +279,7 @@ class Codec:
         host, shape = arrays.to_host(x)
         axis = check_axis(axis, len(shape))
         units = self.units(shape, axis)
-        if start < 0 or (axis is None and start % (self.unit or 1)):
+        if not self.starts_at(start, units):
             raise ValueError(f"start must be a multiple of the block ({self.unit or 1}) and not negative, got {start}")
         seed = rng.fresh_seed() if seed is None else int(seed) & _MASK64
         private = rng.mix64(seed, sender=sender)
@@ -278,7 +287,7 @@ class Codec:
         made = self._encode(Job(host, units, key, private, start, shared, nonfinite == "propagate"))
         if made.first_bad >= 0 and nonfinite == "raise":
             where = tuple(int(i) for i in np.unravel_index(made.first_bad, shape or (1,)))
-            value = host.float32()[made.first_bad]
+            value = host.value(made.first_bad)
             raise NonFiniteError(
                 f"x[{', '.join(map(str, where))}] is {value}; clean the array, or pass nonfinite='propagate'",
                 made.first_bad,
@@ -344,19 +353,16 @@ class Codec:
         kind = self.accumulator(enc.dtype)
         if out is None:
             flat = np.empty(units.size, kind)
-            self._decode(enc, units, flat, False, weight, present)
-            self._tame(enc, flat, present)
+            self.estimate(enc, units, flat, False, weight, present)
             return arrays.from_host(flat, enc.shape, enc.dtype, enc.origin if like is None else arrays.origin_of(like))
         if tuple(out.shape) != enc.shape:
             raise IncompatibleError(f"out has shape {tuple(out.shape)}, the message {enc.shape}")
         direct = isinstance(out, np.ndarray) and out.dtype == kind and out.flags.c_contiguous and out.flags.writeable
         if direct:
-            self._decode(enc, units, out.reshape(-1), add, weight, present)
-            self._tame(enc, out.reshape(-1), present)
+            self.estimate(enc, units, out.reshape(-1), add, weight, present)
         else:
             flat = np.empty(units.size, kind)
-            self._decode(enc, units, flat, False, weight, present)
-            self._tame(enc, flat, present)
+            self.estimate(enc, units, flat, False, weight, present)
             values = arrays.from_host(flat, enc.shape, arrays.dtype_name(out), arrays.origin_of(out))
             arrays.assign(out, values, add)
         return out
@@ -375,8 +381,23 @@ class Codec:
         """
         raise TersorError(f"{self.name} is not additive; decode and add, or use tersor.mean")
 
-    def _tame(self, enc: Encoded, flat: NDArray[Any], present: NDArray[np.bool_] | None) -> None:
-        """Make what overflowed in decoding saturate: an estimate of finite values is finite."""
+    def estimate(
+        self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
+    ) -> None:
+        """Do as `_decode`, but let what overflows saturate: an estimate of finite values is finite."""
+        if not self._may_overflow(enc):
+            self._decode(enc, units, out, add, weight, present)
+            return
+        part = np.empty_like(out) if add else out
+        self._decode(enc, units, part, False, weight, present)
+        limit = np.finfo(part.dtype).max
+        np.clip(part, -limit, limit, out=part)
+        if add:
+            out += part
+
+    def _may_overflow(self, enc: Encoded) -> bool:
+        """Say whether a message of finite values may decode to infinity unless it is clipped."""
+        return False
 
 
 def merge_received(enc: Encoded, received: Any, n_units: int) -> NDArray[np.bool_] | None:
@@ -452,7 +473,8 @@ def get_codec(spec: "Codec | str | Mapping[str, Value]") -> Codec:
     if isinstance(spec, Codec):
         return spec
     name, values = parse_spec(spec) if isinstance(spec, str) else (str(spec["name"]), {**spec})
-    values.pop("name", None)
+    if not isinstance(spec, str):
+        del values["name"]
     if name not in _REGISTRY:
         raise ValueError(f"no codec {name!r}; there are {', '.join(sorted(_REGISTRY))}")
     cls = _REGISTRY[name]
@@ -504,9 +526,7 @@ def roundtrip(x: Any, codec: "Codec | str", **options: Any) -> Any:
 def check_scales(scales: NDArray[np.float32], what: str) -> None:
     """Raise RangeError if a scale became infinite."""
     if np.isinf(scales).any():
-        raise RangeError(
-            f"unit {int(np.argmax(np.isinf(scales)))}: the {what}; scale the array down, or use scale_dtype=float32"
-        )
+        raise RangeError(f"unit {int(np.argmax(np.isinf(scales)))}: the {what}; scale the array down")
 
 
 def _float64(x: Any) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 Shay Vargaftik, Ran Ben Basat, Amit Portnoy, Gal Mendelson, Yaniv Ben-Itzhak, Michael Mitzenmacher: "EDEN:
 Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML 2022, arXiv 2108.08842, and
-"DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021, arXiv 2105.08339 (b = 1). FORMAT.md section 4 has every step.
+"DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021, arXiv 2105.08339 (b = 1). FORMAT.md section 4: every step.
 """
 
 from dataclasses import dataclass, field, replace
@@ -37,11 +37,11 @@ class Eden(Codec):
     bits : int
         Width of a code, 1 to 8. 1 is DRIVE.
     scale : {"unbiased", "biased", "norm", "one"}, default "unbiased"
-        What the sender makes exact: the expectation (for means of many senders), the least error (for one use), the norm
-        of the estimate, or nothing (TurboQuant's choice). Decoders do not care.
+        What the sender makes exact: the expectation (for means of many senders), the least error (for one use), the
+        norm of the estimate, or nothing (TurboQuant's choice). Decoders do not care.
     rotations : {"auto", 1, 2, 3}, default "auto"
-        Rounds of the rotation. "auto" gives each block one round, or two if its fourth moment is large; rows and senders
-        with a shared key always have two.
+        Rounds of the rotation. "auto" gives each block one round, or two if its fourth moment is large; rows and
+        senders with a shared key always have two.
     block : int or "full", default 4096
         Coordinates that share a scale in a long vector, a power of two; "full" rotates the whole vector, padded to one.
     scale_dtype : {"float32", "float16", "bfloat16"}, default "float32"
@@ -159,7 +159,8 @@ class Eden(Codec):
             rounds,
             norms,
         )
-        check_scales(scales, f"scale does not fit in {self.scale_dtype}")
+        wider = "" if self.scale_dtype == "float32" else "; scale_dtype=float32 holds more"
+        check_scales(scales, f"scale does not fit in {self.scale_dtype}{wider}")
         check_scales(norms, "norm does not fit in float32")
         planes = {"codes": codes, "scales": _narrow(scales, self.scale_dtype)}
         if self.store_norm:
@@ -218,10 +219,8 @@ class Eden(Codec):
         if bool(((blocks < 1) | (blocks > 2)).any()) or (tail_is_mixed and rounds[-1] != mixing_rounds(padded)):
             raise FormatError("eden: the plane of rounds holds a value that no encoder writes")
 
-    def _tame(self, enc: Encoded, flat: NDArray[Any], present: NDArray[np.bool_] | None) -> None:
-        if np.max(self._scales(enc), initial=0.0) > _LARGE:
-            limit = np.finfo(np.float32).max
-            np.clip(flat, -limit, limit, out=flat)
+    def _may_overflow(self, enc: Encoded) -> bool:
+        return bool((self._scales(enc) > _LARGE).any())
 
 
 @register("drive")
@@ -236,7 +235,7 @@ class Drive(Eden):
     [3.0]
     """
 
-    bits: int = field(default=1, init=False)
+    bits: int = field(default=1, init=False, repr=False)
 
 
 def _choose(name: str, value: Any, allowed: Any) -> None:

@@ -1,4 +1,4 @@
-"""Plain number formats: no compression, float16, bfloat16, and blocks of 8-bit integers. Rounded to nearest, so biased."""
+"""Plain number formats: no compression, float16, bfloat16, blocks of 8-bit integers. Rounded to nearest, so biased."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,6 +17,8 @@ from tersor.encoded import Encoded, PlaneSpec
 from tersor.errors import FormatError, RangeError
 from tersor.kernels import ops
 from tersor.units import Units
+
+_LARGE = 2.0**120
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,11 @@ class Float16(_Values):
     """IEEE float16: relative error at most 2**-11 above 6.1e-5; values beyond 65,504 raise RangeError."""
 
     claims: ClassVar[Claims] = Claims(
-        row_addressable=True, tolerates_loss=True, shared_rotation=True, error_law="at most 2**-22"
+        row_addressable=True,
+        tolerates_loss=True,
+        shared_rotation=True,
+        rounds_to_nearest=True,
+        error_law="at most 2**-22",
     )
 
     def _format(self, dtype: str) -> np.dtype[Any]:
@@ -125,7 +131,11 @@ class BFloat16(_Values):
     """bfloat16: relative error at most 2**-9 over the range of float32; the largest values saturate."""
 
     claims: ClassVar[Claims] = Claims(
-        row_addressable=True, tolerates_loss=True, shared_rotation=True, error_law="at most 2**-18"
+        row_addressable=True,
+        tolerates_loss=True,
+        shared_rotation=True,
+        rounds_to_nearest=True,
+        error_law="at most 2**-18",
     )
 
     def _format(self, dtype: str) -> np.dtype[Any]:
@@ -162,11 +172,12 @@ class Int8(Codec):
         row_addressable=True,
         tolerates_loss=True,
         shared_rotation=True,
+        rounds_to_nearest=True,
         error_law="|x_hat_i - x_i| <= max|x| / 254 in each block",
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.block, int) or not 8 <= self.block <= 2**20:
+        if type(self.block) is not int or not 8 <= self.block <= 2**20:
             raise ValueError(f"int8: block must be an integer from 8 to 2**20, got {self.block!r}")
 
     @property
@@ -207,6 +218,9 @@ class Int8(Codec):
         values = np.empty(units.size, np.float32)
         ops.current().int8_decode(codes, scales, self._row(units), self.block, 1.0, False, values)
         deliver(values, units, out, add, weight, present)
+
+    def _may_overflow(self, enc: Encoded) -> bool:
+        return bool((enc.planes["scales"].values() > _LARGE).any())
 
     def validate(self, enc: Encoded) -> None:
         if bool((enc.planes["codes"].values() == -128).any()):

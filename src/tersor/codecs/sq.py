@@ -37,7 +37,7 @@ class StochasticQuantization(Codec):
 
     Notes
     -----
-    The error of a coordinate is ``step**2 * f * (1 - f)`` with f its position between two levels, at most ``step**2 / 4``.
+    A coordinate's error is ``step**2 * f * (1 - f)`` with f its position between two levels, at most ``step**2 / 4``.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class StochasticQuantization(Codec):
         if bad >= 0:
             return Made({"codes": codes}, _FIELDS.pack(np.nan, np.nan, self.bits), first_bad=bad)
         if job.shared:
-            if len(job.shared.stats) != 2:
+            if len(job.shared.stats) != 2 or not np.isfinite(job.shared.stats).all():
                 raise IncompatibleError("sq: `shared` must come from sq's own merge")
             low, high = (float(v) for v in job.shared.stats)
             if len(x) and not (low <= x.min() and x.max() <= high):
@@ -151,12 +151,12 @@ class StochasticQuantization(Codec):
         units = self.units(a.shape, a.axis)
         both = [_counts(m, units, m.received) for m in (a, b)]
         counts = both[0].astype(np.uint64) + both[1]
-        largest = int(counts.max(initial=1)) * ((1 << self.bits) - 1)
-        width = next((w for w in _SUM_WIDTHS if largest < 1 << w), None)
+        empty = a.count + b.count if not units.count and isinstance(a.count, int) and isinstance(b.count, int) else 1
+        most = int(counts.max(initial=empty))
+        largest = most * ((1 << self.bits) - 1)
+        width = self.bits if most <= 1 else next((w for w in _SUM_WIDTHS if largest < 1 << w), None)
         if width is None:
-            raise RangeError(
-                f"sq: the sum of {int(counts.max())} messages of {self.bits} bits could pass 2**32; decode first"
-            )
+            raise RangeError(f"sq: the sum of {most} messages of {self.bits} bits could pass 2**32; decode first")
         fields = _FIELDS.pack(low, high, width)
         layout = self.layout(units, a.dtype, fields)["codes"]
         codes = np.empty(layout.nbytes, np.uint8)
@@ -173,8 +173,8 @@ class StochasticQuantization(Codec):
             )
         one = int(counts[0]) if len(counts) and (counts == counts[0]).all() else None
         total = counts.astype(np.uint32) if one is None or one == 0 else one
-        if not len(counts) and isinstance(a.count, int) and isinstance(b.count, int):
-            total = a.count + b.count
+        if not units.count and isinstance(a.count, int) and isinstance(b.count, int):
+            total = empty
         return replace(
             a,
             planes={"codes": layout.fill(codes)},

@@ -1,5 +1,7 @@
 """Packed codes: b bits each in a little-endian bit stream, every row on a byte of its own."""
 
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +22,7 @@ def pack(codes: ops.Codes, bits: int) -> NDArray[np.uint8]:
     [[33, 3]]
     """
     out = np.empty((codes.shape[0], packed_size(codes.shape[1], bits)), np.uint8)
-    contiguous: ops.Codes = np.ascontiguousarray(codes)
-    ops.current().pack(contiguous, bits, out)
+    ops.current().pack(cast(ops.Codes, np.ascontiguousarray(codes)), bits, out)
     return out
 
 

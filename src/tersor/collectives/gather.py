@@ -1,0 +1,29 @@
+"""gather: every rank sends its whole message to all and decodes all of them. Best for two ranks."""
+
+import numpy as np
+
+from tersor.collectives.frames import agree
+from tersor.collectives.link import Bytes
+from tersor.collectives.reduce import F32, Round, attempt
+from tersor.errors import NonFiniteError
+
+
+def gather(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None:
+    """Sum `x` over the ranks in place; returns the frames instead if some rank holds NaN or infinity."""
+    link, n = state.link, len(x)
+    with state.trace.coding():
+        data, mine = attempt(lambda: state.encode(x, link.rank, shared=state.shared), state.frame_size(n), bad)
+    with state.trace.wiring():
+        frames = link.all_gather(data)
+    if not agree(frames, mine, state.what):
+        return frames
+    with state.trace.coding():
+        messages = [state.parse(f, n) for f in frames]
+        x.fill(0)
+        # All ranks add in the order of the ranks, each decoding its own message like any other: equal bits.
+        with np.errstate(over="ignore"):
+            for enc in messages:
+                state.codec.decode(enc, out=x, add=True, weight=state.weight)
+        if state.own is not None:
+            state.codec.decode(messages[link.rank], out=state.own)
+    return None

@@ -1,0 +1,8 @@
+"""tersor for PyTorch: compressed all-reduce and a DDP communication hook, over any backend that moves bytes."""
+
+from tersor.torch.collectives import Work, all_reduce
+from tersor.torch.hook import CommHook, HookStats, register_comm_hook
+from tersor.torch.identity import check_identical
+from tersor.torch.link import TorchLink
+
+__all__ = ["CommHook", "HookStats", "TorchLink", "Work", "all_reduce", "check_identical", "register_comm_hook"]

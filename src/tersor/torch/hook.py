@@ -1,0 +1,320 @@
+"""CommHook: DDP's gradient buckets averaged while they travel encoded.
+
+All collectives of a bucket are issued from the hook's body, in bucket order, and the hook returns a completed future:
+collectives inside callbacks are unordered across buckets on gloo and can abort the process.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from tersor import rng
+from tersor.codec import Codec, get_codec
+from tersor.collectives.link import Link
+from tersor.collectives.reduce import Trace, choose_topology
+from tersor.torch.buckets import Bucket, Layout
+from tersor.torch.collectives import reduce_tensor
+from tersor.torch.feedback import Feedback
+from tersor.torch.identity import check_identical
+from tersor.torch.link import TorchLink
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import GradBucket
+else:
+    # DDP compares this annotation with its own class, so it must be the class and not a string.
+    GradBucket = dist.GradBucket
+
+_UNCOMPRESSED = get_codec("none")
+_VERSION = 1
+
+
+@dataclass
+class HookStats:
+    """What the hook did so far on this rank.
+
+    Attributes
+    ----------
+    steps, buckets : int
+        Synchronised backward passes, and buckets in them.
+    coordinates : int
+        Gradient coordinates averaged.
+    bytes_sent : int
+        Payload bytes handed to the transport, with headers, scales and padding.
+    codec_s, wire_s : float
+        Seconds in encoding and decoding, and in exchanges (with waiting for other ranks).
+    vnmse : float or None
+        ||x_hat - x||**2 / ||x||**2 of this rank's own messages in the last full step; None if the codec has no law.
+    nonfinite : int
+        Buckets that became NaN because a rank had NaN or infinity.
+    """
+
+    steps: int = 0
+    buckets: int = 0
+    coordinates: int = 0
+    bytes_sent: int = 0
+    codec_s: float = 0.0
+    wire_s: float = 0.0
+    vnmse: float | None = None
+    nonfinite: int = 0
+
+
+class CommHook:
+    """A DDP communication hook: ``ddp.register_comm_hook(hook.state, hook)``.
+
+    Parameters
+    ----------
+    codec : Codec or str
+        The same on all ranks.
+    topology : {"auto", "gather", "transpose"}
+        See `tersor.collectives.all_reduce`.
+    error_feedback : bool, optional
+        Add to each gradient what the last message left out. None: off for unbiased codecs and number formats; biased
+        codecs must say True or False.
+    seed : int, default 0
+        Keys all random choices together with step, bucket and rank; the same on all ranks.
+    warmup_steps : int, default 0
+        Average the first steps without compression.
+    nonfinite : {"propagate", "raise"}
+        With NaN or infinity on any rank: NaN on all, which GradScaler and gradient clipping need to see, or an error
+        on all.
+    check_every : int, default 0
+        Every that many steps, compare the parameters' bits across ranks and raise if they differ; 0: never.
+    group : ProcessGroup, optional
+        Default: the default group. Not part of the hook's state or pickle; see `bind`.
+    link : Link, optional
+        Use this link in place of the group.
+
+    Attributes
+    ----------
+    stats : HookStats
+        Counters.
+    state : CommHook
+        What DDP hands back to the hook.
+
+    Notes
+    -----
+    A resumed run equals an uninterrupted one bit for bit if the model, the optimizer and the hook's `state_dict` are
+    restored and at least two steps were made before: DDP rebuilds its buckets after the first step of every process, so
+    the hook keeps the layout in its state and works in it until DDP has rebuilt them.
+
+    Examples
+    --------
+    >>> import tempfile, torch, torch.distributed as dist, tersor.torch
+    >>> store = dist.FileStore(tempfile.mktemp(), 1)
+    >>> dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    >>> model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    >>> hook = tersor.torch.CommHook("eden:4")
+    >>> model.register_comm_hook(hook.state, hook)
+    >>> model(torch.ones(3, 4)).sum().backward()
+    >>> hook.stats.steps
+    1
+    >>> dist.destroy_process_group()
+    """
+
+    def __init__(
+        self,
+        codec: "Codec | str",
+        topology: str = "auto",
+        error_feedback: bool | None = None,
+        *,
+        seed: int = 0,
+        warmup_steps: int = 0,
+        nonfinite: str = "propagate",
+        check_every: int = 0,
+        group: "dist.ProcessGroup | None" = None,
+        link: Link | None = None,
+    ) -> None:
+        # DDP logs the name of a hook as if it were a function.
+        self.__name__ = self.__qualname__ = "tersor.torch.CommHook"
+        self.codec = get_codec(codec)
+        choose_topology(topology, 2)
+        if nonfinite not in ("propagate", "raise"):
+            raise ValueError(f'nonfinite must be "propagate" or "raise", got {nonfinite!r}')
+        if warmup_steps < 0 or check_every < 0:
+            raise ValueError("warmup_steps and check_every must not be negative")
+        if error_feedback is None and not (self.codec.claims.unbiased or self.codec.claims.rounds_to_nearest):
+            raise ValueError(
+                f"{self.codec.spec} is biased: its error does not average out over steps. Pass error_feedback=True to "
+                "correct it, or error_feedback=False to train without"
+            )
+        self.topology = topology
+        self.seed = seed
+        self.warmup_steps = warmup_steps
+        self.nonfinite = nonfinite
+        self.check_every = check_every
+        self.stats = HookStats()
+        self._feedback = Feedback() if error_feedback else None
+        self._layout = Layout()
+        self._step = 0
+        self._trace, self._finite = Trace(), True
+        self.bind(group, link)
+
+    @property
+    def state(self) -> "CommHook":
+        """What DDP hands back to the hook: the hook itself."""
+        return self
+
+    def bind(self, group: "dist.ProcessGroup | None" = None, link: Link | None = None) -> None:
+        """Use another process group or link from now on, for example after unpickling."""
+        self._group = group
+        self._given_link = link
+        self._link: Link | None = None
+
+    def __call__(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if not hasattr(bucket, "buffer"):
+            raise TypeError(
+                "the hook got no GradBucket: compiled autograd's Python reducer is not supported; set "
+                "torch._dynamo.config.optimize_ddp = 'ddp_optimizer'"
+            )
+        last = bucket.is_last()
+        mine = self._layout.bucket(bucket.index(), bucket.buffer(), bucket.parameters())
+        if mine.index == 0:
+            self._begin_step()
+        work = self._layout.ready(mine, last)
+        for each in work:
+            self._reduce(each)
+        if last:
+            self._end_step()
+        self._layout.finish(work, last)
+        return mine.future
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return step, residuals, bucket layout and settings; the process group is not in it."""
+        return {
+            "version": _VERSION,
+            "codec": self.codec.spec,
+            "seed": self.seed,
+            "step": self._step,
+            "layout": self._layout.state(),
+            "residuals": None if self._feedback is None else self._feedback.state(),
+            "stats": asdict(self.stats),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`; the hook may already be registered.
+
+        Raises
+        ------
+        ValueError
+            If the state is of another codec, or of a hook with error feedback where this one has none (or the reverse).
+        """
+        if state.get("version") != _VERSION:
+            raise ValueError(f"this hook reads state version {_VERSION}, got {state.get('version')}")
+        if state["codec"] != self.codec.spec:
+            raise ValueError(f"the state is of {state['codec']}, this hook of {self.codec.spec}")
+        if (state["residuals"] is None) != (self._feedback is None):
+            raise ValueError("the state and this hook differ in error_feedback")
+        self.seed, self._step = state["seed"], state["step"]
+        self.stats = HookStats(**state["stats"])
+        self._layout.load(state["layout"])
+        if self._feedback is not None:
+            self._feedback.load(state["residuals"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = self.__dict__.copy()
+        kept.update(_group=None, _given_link=None, _link=None, _layout=self._layout.detached())
+        return kept
+
+    # One step.
+
+    def _reduce(self, bucket: Bucket) -> None:
+        link = self._current_link()
+        warm = self._step < self.warmup_steps
+        codec = _UNCOMPRESSED if warm else self.codec
+        feedback = None if warm else self._feedback
+        sent: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+        own = np.empty(bucket.tensor.numel(), np.float32) if feedback else None
+
+        def before(x: Any) -> None:
+            assert feedback is not None
+            feedback.add_to(x, bucket.positions, bucket.sizes)
+            sent.append(x.copy())
+
+        trace = Trace()
+        counted = link.bytes_sent
+        finite = reduce_tensor(
+            bucket.tensor,
+            link,
+            codec,
+            seed=rng.mix64(self.seed, self._step, tensor=bucket.index),
+            topology=self.topology,
+            average=True,
+            nonfinite=self.nonfinite,
+            own=own,
+            trace=trace,
+            what=f"gradient bucket {bucket.index} of step {self._step}",
+            before=before if feedback else None,
+        )
+        if feedback is not None and own is not None and finite:
+            feedback.keep(sent[0], own, bucket.positions, bucket.sizes)
+        self._finite &= finite
+        stats = self.stats
+        stats.buckets += 1
+        stats.coordinates += bucket.tensor.numel()
+        stats.bytes_sent += link.bytes_sent - counted
+        stats.codec_s += trace.codec_s
+        stats.wire_s += trace.wire_s
+        stats.nonfinite += not finite
+        self._trace.error += trace.error
+        self._trace.energy += trace.energy
+
+    def _begin_step(self) -> None:
+        self._trace, self._finite = Trace(), True
+        if self._feedback is not None:
+            self._feedback.discard()
+
+    def _end_step(self) -> None:
+        # A step with NaN anywhere is skipped by its optimizer, so nothing of it was delivered.
+        if self._feedback is not None and self._finite:
+            self._feedback.commit()
+        self.stats.vnmse = self._trace.vnmse
+        self.stats.steps += 1
+        self._step += 1
+        if self.check_every and self._step % self.check_every == 0:
+            check_identical(self._layout.parameters(), self._current_link())
+
+    def _current_link(self) -> Link:
+        if self._link is None:
+            self._link = self._given_link or TorchLink(self._group)
+        return self._link
+
+
+def register_comm_hook(
+    model: torch.nn.parallel.DistributedDataParallel, codec: "Codec | str", **options: Any
+) -> CommHook:
+    """Make DDP average `model`'s gradients through `codec`; returns the hook.
+
+    Parameters
+    ----------
+    model : DistributedDataParallel
+        A model has at most one hook.
+    codec : Codec or str
+        Such as "eden:4".
+    **options
+        As for `CommHook`; the group defaults to the model's.
+
+    Raises
+    ------
+    TypeError
+        If `model` is not wrapped in DistributedDataParallel.
+
+    Examples
+    --------
+    >>> import tersor.torch
+    >>> hook = tersor.torch.register_comm_hook(ddp_model, "eden:4")    # doctest: +SKIP
+    """
+    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise TypeError(
+            f"wrap the model in torch.nn.parallel.DistributedDataParallel first, got {type(model).__name__}"
+        )
+    if "link" not in options:
+        options.setdefault("group", model.process_group)
+    hook = CommHook(codec, **options)
+    hook._layout.know(p for p in model.module.parameters() if p.requires_grad)
+    model.register_comm_hook(hook.state, hook)
+    return hook
