@@ -69,8 +69,8 @@ def all_reduce(
     group : ProcessGroup, optional
         Default: the default group.
     async_op : bool, default False
-        Return a handle at once; the first such call on a group creates a group of its own, so every rank of `group`
-        must make it. Asynchronous calls of one group run in order.
+        Return a handle at once; the first such call on a group opens connections of its own. Asynchronous calls of one
+        group run in order, and need no order with other collectives.
     seed : int, optional
         The same on all ranks; default: the number of this call on the group.
     nonfinite : {"raise", "propagate"}
@@ -192,8 +192,5 @@ def _queue(group: "dist.ProcessGroup | None") -> tuple[ThreadPoolExecutor, Torch
     key = group if group is not None else dist.group.WORLD
     with _lock:
         if key not in _queues:
-            assert key is not None
-            ranks = dist.get_process_group_ranks(key)
-            own = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-            _queues[key] = (ThreadPoolExecutor(1, thread_name_prefix="tersor"), TorchLink(own))
+            _queues[key] = (ThreadPoolExecutor(1, thread_name_prefix="tersor"), TorchLink.beside(group))
         return _queues[key]

@@ -1,13 +1,19 @@
 """TorchLink: a Link over a torch.distributed process group that moves CPU bytes (gloo, MPI)."""
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, _get_default_store
 
 from tersor.collectives.link import Bytes, Link
 from tersor.errors import TersorError
+
+_TAG = 0x7E
+_TIMEOUT = timedelta(minutes=5)
 
 
 class TorchLink(Link):
@@ -27,24 +33,38 @@ class TorchLink(Link):
     def __init__(self, group: "dist.ProcessGroup | None" = None) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise TersorError("torch.distributed is not initialised; call torch.distributed.init_process_group first")
-        self.group = group if group is not None else dist.group.WORLD
-        assert self.group is not None
+        chosen = group if group is not None else dist.group.WORLD
+        assert chosen is not None
         try:
-            self.group._get_backend(torch.device("cpu"))
+            chosen._get_backend(torch.device("cpu"))
         except RuntimeError as error:
             raise TersorError(
                 "this process group moves no CPU tensors; pass group=torch.distributed.new_group(backend='gloo')"
             ) from error
-        self.rank = dist.get_rank(self.group)
-        self.size = dist.get_world_size(self.group)
-        if self.rank < 0:
+        if dist.get_rank(chosen) < 0:
             raise TersorError("this process is not in the group")
-        self._global = [dist.get_global_rank(self.group, i) for i in range(self.size)]
+        self._use(chosen)
+
+    @classmethod
+    def beside(cls, group: "dist.ProcessGroup | None" = None, timeout: timedelta = _TIMEOUT) -> "TorchLink":
+        """Return a link with connections of its own, so that its exchanges need no order with those of `group`.
+
+        Every rank of `group` must call this. (new_group is no help: every process of the default group would have to
+        call it, and its local form hangs when ranks were in different numbers of groups before.)
+        """
+        link = cls(group)
+        store = PrefixStore(f"tersor/{link._group.group_name}", _get_default_store())
+        link._use(ProcessGroupGloo(store, link.rank, link.size, timeout))
+        return link
+
+    def _use(self, group: Any) -> None:
+        self._group = group
+        self.rank, self.size = group.rank(), group.size()
 
     def all_gather(self, data: Bytes) -> list[Bytes]:
         self.bytes_sent += len(data) * (self.size - 1)
         room = [torch.empty(len(data), dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(room, _tensor(data), group=self.group)
+        self._group.allgather([room], [_tensor(data)]).wait()
         return [t.numpy() for t in room]
 
     def all_to_all(self, parts: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
@@ -53,12 +73,12 @@ class TorchLink(Link):
         self.bytes_sent += sum(len(part) for i, part in enumerate(parts) if i != self.rank)
         room = [torch.empty(n, dtype=torch.uint8) for n in sizes]
         peers = [(self.rank + step) % self.size for step in range(1, self.size)]
-        receives = {i: dist.irecv(room[i], src=self._global[i], group=self.group) for i in reversed(peers) if sizes[i]}
+        receives = [self._group.recv([room[i]], i, _TAG) for i in reversed(peers) if sizes[i]]
         for i in peers:
             if len(parts[i]):
-                _wait(dist.isend(_tensor(parts[i]), dst=self._global[i], group=self.group))
-        for work in receives.values():
-            _wait(work)
+                self._group.send([_tensor(parts[i])], i, _TAG).wait()
+        for work in receives:
+            work.wait()
         room[self.rank] = _tensor(parts[self.rank])
         return [t.numpy() for t in room]
 
@@ -66,18 +86,13 @@ class TorchLink(Link):
         if self.rank == root:
             self.bytes_sent += len(data) * (self.size - 1)
         tensor = _tensor(data).clone()
-        dist.broadcast(tensor, src=self._global[root], group=self.group)
+        self._group.broadcast(tensor, root).wait()
         received: Bytes = tensor.numpy()
         return received
 
     def barrier(self) -> None:
-        dist.barrier(group=self.group)
+        self._group.barrier().wait()
 
 
 def _tensor(data: Bytes) -> torch.Tensor:
     return torch.from_numpy(np.require(data, np.uint8, ["C", "W"]))
-
-
-def _wait(work: "dist.Work | None") -> None:
-    if work is not None:
-        work.wait()
