@@ -1,0 +1,118 @@
+"""`tersor codecs` and `tersor doctor`: what there is, and what works here."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from tersor.cli import show
+from tersor.codec import Codec, get_codec
+from tersor.codec import codecs as registered
+
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+_CLAIMS = {
+    "unbiased": "unbiased",
+    "additive": "messages add while encoded",
+    "row_addressable": "rows move as bytes",
+    "tolerates_loss": "lost parts leave the rest",
+    "shared_rotation": "senders may share a key",
+    "rounds_to_nearest": "rounds to nearest",
+}
+_STYLES = {"ok": "green", "info": "", "note": "yellow", "broken": "bold red"}
+_LABELS = {"ok": "ok", "info": "", "note": "note", "broken": "BROKEN"}
+
+
+def codecs(
+    json: Json = False,
+) -> None:
+    """List the codecs, their fields and what they guarantee."""
+    found = registered()
+    if json:
+        show.print_json([_describe(name, cls) for name, cls in found.items()])
+        return
+    out = show.console()
+    made = show.table("codec", "what it guarantees, its fields, its error", left=2)
+    for name, cls in found.items():
+        examples = _examples(name, cls)
+        about = Text(", ".join(text for claim, text in _CLAIMS.items() if getattr(examples[0][1].claims, claim)))
+        fields = [f for f in dataclasses.fields(cls) if f.init]
+        if fields:
+            about.append(f"\nfields: {', '.join(map(_field, fields))}", "dim")
+        about.append(f"\nvNMSE: {examples[0][1].claims.error_law}")
+        known = [(spec.rpartition(":")[2], codec.expected_error()) for spec, codec in examples]
+        if len(known) > 1 and known[0][1] is not None:
+            about.append("\n" + ", ".join(f"{bits}: {show.number(error)}" for bits, error in known))
+        made.add_row(Text(f"{name}{_first(cls)}", "bold"), about)
+        made.add_row("", "")
+    out.print(made)
+    out.print(Text("A spec is name:first,key=value, such as eden:4 or eden:4,scale=biased.", "dim"))
+
+
+def _first(cls: type[Codec]) -> str:
+    fields = [f for f in dataclasses.fields(cls) if f.init]
+    return f":{fields[0].name}" if fields and fields[0].default is dataclasses.MISSING else ""
+
+
+def _field(field: dataclasses.Field[Any]) -> str:
+    return field.name if field.default is dataclasses.MISSING else f"{field.name}={_word(field.default)}"
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _examples(name: str, cls: type[Codec]) -> list[tuple[str, Codec]]:
+    """Codecs at 1 to 8 bits where the first field has no default, else the default one."""
+    if not _first(cls):
+        return [(name, cls())]
+    made = []
+    for value in range(1, 9):
+        try:
+            made.append((f"{name}:{value}", get_codec(f"{name}:{value}")))
+        except (TypeError, ValueError):
+            continue
+    return made
+
+
+def _describe(name: str, cls: type[Codec]) -> dict[str, Any]:
+    examples = _examples(name, cls)
+    fields = [
+        {"name": f.name, "required": f.default is dataclasses.MISSING}
+        | ({} if f.default is dataclasses.MISSING else {"default": f.default})
+        for f in dataclasses.fields(cls)
+        if f.init
+    ]
+    return {
+        "name": name,
+        "fields": fields,
+        "claims": dataclasses.asdict(examples[0][1].claims),
+        "expected_error": {spec: codec.expected_error() for spec, codec in examples},
+    }
+
+
+def doctor(
+    json: Json = False,
+) -> None:
+    """Check this installation: backend, extras, links, and a self-test. Exit code 1 if something is broken."""
+    from tersor.evaluate.doctor import examine
+
+    findings = list(examine())
+    broken = [f for f in findings if f.state == "broken"]
+    if json:
+        show.print_json({"ok": not broken, "findings": [dataclasses.asdict(f) for f in findings]})
+    else:
+        made = show.table("", "", "", left=3)
+        made.show_header = False
+        for f in findings:
+            text = Text(f.text)
+            if f.hint:
+                text.append(f"\n{f.hint}", "bold")
+            made.add_row(Text(f.topic, "bold"), Text(_LABELS[f.state], _STYLES[f.state]), text)
+        show.console().print(made)
+    if broken:
+        topics = ", ".join(f.topic for f in broken)
+        typer.echo(f"tersor doctor: {show.plural(len(broken), 'check')} failed: {topics}", err=True)
+        raise typer.Exit(1)

@@ -1,0 +1,76 @@
+"""The baseline of the race: the backend's own all-reduce in bfloat16, as a DDP hook with the same statistics.
+
+No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+
+from tersor.evaluate.pacing import paced
+
+
+@dataclass
+class BaselineStats:
+    """What the hook counted: the names are those of a tersor hook's statistics."""
+
+    steps: int = 0
+    bytes_sent: int = 0
+    codec_s: float = 0.0
+    wire_s: float = 0.0
+    vnmse: float | None = None
+    nonfinite: int = 0
+
+
+class BaselineHook:
+    """Cast the bucket to bfloat16, all-reduce, cast back and divide.
+
+    Parameters
+    ----------
+    rate : float | None
+        Bits a second of the modelled link; None where the link is real or has no limit.
+    """
+
+    def __init__(self, rate: float | None) -> None:
+        self.rate = rate
+        self.stats = BaselineStats()
+        self.__name__ = self.__qualname__ = "bf16_all_reduce"  # DDP asks for both
+
+    def __call__(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        size = dist.get_world_size()
+        begun = time.perf_counter()
+        gradient = bucket.buffer()
+        half = gradient.to(torch.bfloat16)
+        cast = time.perf_counter()
+        # A ring, or anything else that is optimal, sends 2 (N-1)/N of the bytes from every rank.
+        nbytes = 2 * (size - 1) * half.numel() * half.element_size() // size
+        paced(self.rate, nbytes, dist.barrier, lambda: dist.all_reduce(half))
+        moved = time.perf_counter()
+        gradient.copy_(half).div_(size)
+        self.stats.codec_s += (cast - begun) + (time.perf_counter() - moved)
+        self.stats.wire_s += moved - cast
+        self.stats.bytes_sent += nbytes
+        self.stats.steps += bucket.is_last()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(gradient)
+        return future
+
+
+def register_baseline(model: DistributedDataParallel, rate: float | None) -> BaselineHook:
+    """Register the baseline on a DDP model."""
+    hook = BaselineHook(rate)
+    model.register_comm_hook(None, hook)
+    return hook
+
+
+def cast_error(gradients: Sequence[torch.Tensor]) -> float:
+    """vNMSE of casting a gradient, given in parts, to bfloat16."""
+    whole = torch.cat([part.flatten() for part in gradients])
+    norm = float(whole.double().square().sum())
+    error = float((whole.to(torch.bfloat16).double() - whole.double()).square().sum())
+    return error / norm if norm else 0.0

@@ -1,0 +1,350 @@
+"""The command line: every command, its JSON, its files, and one line instead of a traceback when something is wrong."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tersor
+
+typer_testing = pytest.importorskip("typer.testing")
+pytest.importorskip("rich")
+
+from tersor.cli.app import app  # noqa: E402
+
+RUNNER = typer_testing.CliRunner()
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((64, 80)).astype(np.float32)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, a terminal of 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def run(*words: str, code: int = 0) -> Any:
+    """Run a command; what it prints never holds a traceback."""
+    result = RUNNER.invoke(app, list(words))
+    assert "Traceback" not in result.output
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def fails(*words: str, saying: str) -> None:
+    """A command ends with exit code 2 and one line on stderr that says what to do."""
+    result = run(*words, code=2)
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("tersor"), result.stderr
+    assert saying in result.stderr, result.stderr
+    assert not [p for p in Path().iterdir() if p.name.endswith(".partial")]
+
+
+def no_partial_files() -> bool:
+    return not [p for p in Path().iterdir() if p.name.endswith(".partial")]
+
+
+# The frame.
+
+
+def test_version_and_help(here: Path) -> None:
+    assert run("--version").stdout == f"tersor {tersor.__version__}\n"
+    shown = run("--help").stdout
+    for command in ("train", "compare", "compress", "decompress", "inspect", "codecs", "doctor"):
+        assert command in shown
+        assert "Usage" in run(command, "--help").stdout
+
+
+def test_usage_errors_are_one_line(here: Path) -> None:
+    fails("comprss", saying="Did you mean 'compress'")
+    fails("--bogus", saying="--bogus")
+    fails("compress", "x.npy", saying="OUT")
+    fails("compare", "--normal", "10", "--bogus", saying="--bogus")
+    fails("compare", "--normal", "10", "--seeds", "0", saying="--seeds")
+
+
+def test_import_is_light() -> None:
+    code = "import sys, tersor.cli, tersor.cli.app; print([m for m in ('torch', 'matplotlib') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None\nfrom tersor.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "pip install 'tersor[cli]'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_module_runs_and_pipes(here: Path) -> None:
+    np.save("x.npy", X)
+    command = [sys.executable, "-m", "tersor.cli"]
+    done = subprocess.run([*command, "compress", "x.npy", "y.safetensors"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert "bits a coordinate" in done.stdout and "\x1b" not in done.stdout
+    done = subprocess.run([*command, "inspect", "gone"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "tersor inspect: gone: No such file or directory\n")
+
+
+# compare
+
+
+def test_compare_measures_what_the_law_says(here: Path) -> None:
+    result = run("compare", "--normal", "2^15", "-c", "eden:2,fp16,eden:4,scale=biased", "--seeds", "4", "--json")
+    rows = {row["codec"]: row for row in json.loads(result.stdout)["total"]}
+    assert list(rows) == ["eden:2", "fp16", "eden:4,scale=biased"]
+    eden = rows["eden:2"]
+    x = np.random.default_rng(0).standard_normal(2**15, np.float32)
+    size = len(tersor.Eden(bits=2).encode(x, seed=0).to_bytes())
+    assert eden["nbytes"] == size and eden["bits_per_coordinate"] == 8 * size / 2**15
+    assert eden["vnmse"] == pytest.approx(eden["expected"], rel=0.05)
+    assert eden["vnmse_of_mean"] == pytest.approx(eden["vnmse_of_mean_if_unbiased"], rel=0.05)
+    assert abs(eden["bias_share"]) < 0.02
+    assert rows["fp16"]["bias_share"] == pytest.approx(1) and rows["fp16"]["expected"] is None
+    estimates = [tersor.roundtrip(x, "eden:2", seed=seed) for seed in range(4)]
+    assert eden["max_abs_error"] == pytest.approx(max(float(np.abs(e - x).max()) for e in estimates))
+    assert eden["vnmse_of_mean"] == pytest.approx(
+        tersor.nmse(x, np.mean(estimates, axis=0, dtype=np.float64)), rel=1e-6
+    )
+    for name in ("encode_gb_s", "decode_gb_s", "copy_gb_s", "encode_to_copy"):
+        assert eden[name] > 0
+
+
+def test_compare_defaults_to_all_codecs_and_fits(here: Path) -> None:
+    np.save("x.npy", X)
+    shown = run("compare", "x.npy", "--seeds", "2").stdout
+    for name in tersor.codecs():
+        assert name in shown or name == "drive"
+    assert max(map(len, shown.split("\n"))) <= 80
+    assert "float32, 64 x 80" in shown and "memcpy" in shown
+
+
+def test_compare_a_file_of_tensors(here: Path) -> None:
+    many = {f"w{i}": RNG.standard_normal(500) for i in range(5)} | {"steps": np.arange(3)}
+    np.savez("m.npz", **many)
+    shown = run("compare", "m.npz", "-c", "eden:4", "--seeds", "1").stdout
+    assert "5 tensors together, 2,500 coordinates" in shown and "steps (int64[3])" in shown
+    assert shown.count("memcpy ") == 1
+    assert run("compare", "m.npz", "-c", "eden:4", "--each").stdout.count("memcpy ") == 6
+    assert "w1: float64, 500" in run("compare", "m.npz", "-c", "eden:4", "-k", "w1").stdout
+    parts = json.loads(run("compare", "m.npz", "-c", "eden:4", "--json").stdout)
+    total = parts["total"][0]
+    assert [t["name"] for t in parts["tensors"]] == list(many)[:5] and parts["skipped"] == ["steps"]
+    assert total["nbytes"] == sum(t["codecs"][0]["nbytes"] for t in parts["tensors"])
+
+
+def test_compare_tells_what_a_codec_cannot_do(here: Path) -> None:
+    np.save("x.npy", X * 1e6)
+    shown = run("compare", "x.npy", "-c", "fp16,eden:4").stdout
+    assert "fp16 cannot encode this" in shown
+    rows = json.loads(run("compare", "x.npy", "-c", "fp16,eden:4", "--json").stdout)["total"]
+    assert "65504" in rows[0]["problem"] and rows[1]["vnmse"] < 0.02
+
+
+def test_compare_rows(here: Path) -> None:
+    np.save("x.npy", X)
+    rows = json.loads(run("compare", "x.npy", "-c", "eden:4", "--axis", "-1", "--json").stdout)["total"]
+    assert rows[0]["nbytes"] == len(tersor.Eden(bits=4).encode(X, seed=0, axis=-1).to_bytes())
+
+
+def test_compare_draws(here: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run("compare", "--lognormal", "4096", "-c", "none,bf16,eden:1,eden:2", "--png", "a.png")
+    assert Path("a.png").read_bytes().startswith(b"\x89PNG")
+    fails("compare", "--normal", "99", "--png", "a.png", saying="--force")
+    run("compare", "--normal", "99", "-c", "none", "--png", "a.png", "--force")
+
+
+def test_compare_errors(here: Path) -> None:
+    np.save("nan.npy", np.array([1, np.nan], np.float32))
+    np.savez("a.npz", w=X)
+    Path("bad.npz").write_bytes(b"PK nonsense")
+    fails("compare", saying="--normal")
+    fails("compare", "a.npz", "--normal", "9", saying="one file")
+    fails("compare", "a.npz", "-k", "v", saying="it has w")
+    fails("compare", "--normal", "x", saying="2^20")
+    fails("compare", "--normal", "99", "-c", "nope:4", saying="no codec 'nope'")
+    fails("compare", "--normal", "99", "-c", ",", saying="no codec")
+    fails("compare", "--normal", "99", "--axis", "3", saying="axis")
+    fails("compare", "nan.npy", saying="'nan': it holds NaN or infinity, first at [1]")
+    fails("compare", "bad.npz", saying="damaged")
+    fails("compare", "gone.npy", saying="No such file")
+    fails("compare", "what.csv", saying=".safetensors")
+
+
+# compress, decompress, inspect
+
+
+def test_npz_there_and_back(here: Path) -> None:
+    arrays = {"layer/w": X, "b": RNG.standard_normal(100).astype(np.float16), "scalar": np.float64(3.0)}
+    np.savez("m.npz", **arrays)
+    shown = run("compress", "m.npz", "m.safetensors", "-c", "eden:6", "--policy", "b=fp16", "--seed", "1").stdout
+    assert "vNMSE" in shown and "times smaller" in shown
+    with tersor.open("m.safetensors") as file:
+        assert {name: file[name].spec for name in file} == {"layer/w": "eden:6", "b": "fp16", "scalar": "eden:6"}
+    run("decompress", "m.safetensors", "back.npz")
+    with np.load("back.npz") as back:
+        assert {n: (back[n].dtype, back[n].shape) for n in back} == {
+            n: (np.asarray(a).dtype, np.shape(a)) for n, a in arrays.items()
+        }
+        assert tersor.nmse(X, back["layer/w"]) < 0.001 and (back["b"] == arrays["b"]).all()
+    run("decompress", "m.safetensors", "back.safetensors")
+    fails("decompress", "m.safetensors", "back.npy", saying="holds one tensor")
+    assert no_partial_files()
+
+
+def test_npy_there_and_back(here: Path) -> None:
+    np.save("x.npy", np.asfortranarray(X))
+    summary = json.loads(run("compress", "x.npy", "x.safetensors", "--axis", "-1", "--json").stdout)
+    assert summary["bytes_after"] == Path("x.safetensors").stat().st_size
+    run("decompress", "x.safetensors", "y.npy")
+    assert tersor.nmse(X, np.load("y.npy")) == pytest.approx(summary["vnmse"], rel=1e-9)
+    assert "64 rows of 80" in run("inspect", "x.safetensors").stdout
+
+
+def test_same_seed_same_bytes(here: Path) -> None:
+    np.save("x.npy", X)
+    for out in ("a.safetensors", "b.safetensors"):
+        run("compress", "x.npy", out, "--seed", "5", "--no-check")
+    assert Path("a.safetensors").read_bytes() == Path("b.safetensors").read_bytes()
+
+
+def test_torch_files_keep_bfloat16(here: Path) -> None:
+    torch = pytest.importorskip("torch")
+    safetensors = pytest.importorskip("safetensors.torch")
+    state = {"w": torch.randn(40, 30).bfloat16(), "b": torch.randn(30), "none": torch.zeros(0, 3)}
+    safetensors.save_file(state, "m.safetensors")
+    torch.save({"model": state, "epoch": 3}, "m.pt")
+    for source, extra, prefix in (("m.safetensors", (), ""), ("m.pt", ("--skip-other",), "model.")):
+        run("compress", source, "c.safetensors", "--force", "-c", "eden:8", *extra)
+        run("decompress", "c.safetensors", "d.safetensors", "--force")
+        back = safetensors.load_file("d.safetensors")
+        for name, tensor in state.items():
+            assert (back[prefix + name].dtype, back[prefix + name].shape) == (tensor.dtype, tensor.shape)
+            assert tersor.nmse(tensor, back[prefix + name]) < 1e-3
+    assert "w" in run("decompress", "c.safetensors", "d.npz").stdout  # told that it became float32
+    with np.load("d.npz") as back:
+        assert back["model.w"].dtype == np.float32
+    fails("compress", "m.pt", "e.safetensors", saying="epoch (Python int)")
+
+
+def test_pt_files_run_no_code(here: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"w": torch.ones(3), "evil": pytest.raises}, "m.pt")
+    Path("junk.pt").write_bytes(b"junk")
+    fails("compress", "m.pt", "o.safetensors", saying="weights_only")
+    fails("compress", "junk.pt", "o.safetensors", saying="junk.pt")
+
+
+def test_other_tensors_are_refused_by_name(here: Path) -> None:
+    np.savez("m.npz", w=X, ids=np.arange(9), mask=np.ones(3, bool))
+    fails("compress", "m.npz", "m.safetensors", saying="ids (int64[9]), mask (bool[3]); --skip-other")
+    assert not Path("m.safetensors").exists()
+    shown = run("compress", "m.npz", "m.safetensors", "--skip-other").stdout
+    assert "Left out" in shown and "ids (int64[9])" in shown
+    np.save("i.npy", np.arange(4))
+    np.save("o.npy", np.array([{}], object), allow_pickle=True)
+    fails("compress", "i.npy", "o.safetensors", saying="no float tensor")
+    fails("compress", "o.npy", "o.safetensors", saying="no float tensor")
+
+
+def test_compress_errors(here: Path) -> None:
+    np.save("x.npy", X)
+    np.savez("nan.npz", good=X, bad=np.array([[1.0], [np.inf]]))
+    Path("old.safetensors").write_text("precious")
+    fails("compress", "x.npy", "old.safetensors", saying="--force")
+    assert Path("old.safetensors").read_text() == "precious"
+    fails("compress", "nan.npz", "old.safetensors", "--force", saying="'bad': x[1, 0] is inf")
+    assert Path("old.safetensors").read_text() == "precious"
+    fails("compress", "x.npy", "x.npz", saying=".safetensors")
+    fails("compress", "x.npy", "gone/x.safetensors", saying="no directory gone")
+    fails("compress", "x.npy", "y.safetensors", "-c", "eden:9", saying="bits")
+    fails("compress", "x.npy", "y.safetensors", "--policy", "b", saying="PATTERN=SPEC")
+    run("compress", "x.npy", "y.safetensors")
+    fails("compress", "y.safetensors", "z.safetensors", saying="compressed by tersor already")
+    fails("compress", "y.safetensors", "y.safetensors", "--force", saying="input itself")
+    fails("decompress", "y.safetensors", "x.npy", saying="--force")
+    fails("decompress", "y.safetensors", "x.txt", saying=".npz")
+    fails("decompress", "x.npy", "z.npy", saying="not compressed")
+
+
+def test_damaged_files(here: Path) -> None:
+    np.savez("x.npz", a=X, b=X)
+    run("compress", "x.npz", "y.safetensors")
+    raw = bytearray(Path("y.safetensors").read_bytes())
+    raw[-100] ^= 1
+    Path("y.safetensors").write_bytes(raw)
+    fails("inspect", "y.safetensors", saying="checksum")
+    fails("decompress", "y.safetensors", "z.npz", saying="checksum")
+    assert not Path("z.npz").exists()
+    Path("y.safetensors").write_bytes(raw[:100])
+    fails("inspect", "y.safetensors", saying="truncated")
+    fails("compress", "y.safetensors", "z.safetensors", saying="y.safetensors")
+
+
+def test_inspect_every_kind(here: Path) -> None:
+    codec = tersor.get_codec("sq:4")
+    shared = codec.merge(np.stack([codec.measure(X)]), key=255)
+    total = codec.add(codec.encode(X, seed=1, shared=shared), codec.encode(X, seed=1, sender=1, shared=shared))
+    Path("sum.bin").write_bytes(total.to_bytes())
+    shown = run("inspect", "sum.bin").stdout
+    assert "2 messages" in shown and "00000000000000ff" in shown and "plane codes" in shown
+    bundle = tersor.encode_dict({"w": X, "b": X[0]}, "eden:3", {"b": "fp16"}, seed=1)
+    Path("bundle.bin").write_bytes(bundle.to_bytes())
+    shown = run("inspect", "bundle.bin").stdout
+    assert re.search(r"w +eden:3 +64 x 80 +float32", shown) and "a bundle, 2 tensors" in shown
+    assert f"{bundle['w'].key:016x}" in run("inspect", "--long", "bundle.bin").stdout
+    listed = json.loads(run("inspect", "bundle.bin", "--json").stdout)
+    assert listed["bytes"] == bundle.nbytes and listed["tensors"][0]["planes"]["codes"]["bits"] == 3
+    run("decompress", "bundle.bin", "d.npz")
+    with np.load("d.npz") as back:
+        assert back["w"].shape == X.shape
+    Path("note.txt").write_text("hello")
+    fails("inspect", "note.txt", saying="not a file that tersor wrote")
+    fails("inspect", ".", saying="directory")
+
+
+# codecs, doctor
+
+
+def test_codecs(here: Path) -> None:
+    shown = run("codecs").stdout
+    listed = {c["name"]: c for c in json.loads(run("codecs", "--json").stdout)}
+    assert list(listed) == list(tersor.codecs()) and all(name in shown for name in listed)
+    assert "scale=unbiased" in shown and "4: 0.00959" in shown
+    assert listed["eden"]["claims"]["unbiased"] and listed["eden"]["expected_error"]["eden:1"] == pytest.approx(
+        0.571, rel=0.01
+    )
+
+
+def test_doctor_is_well(here: Path) -> None:
+    report = json.loads(run("doctor", "--json").stdout)
+    topics = {f["topic"]: f for f in report["findings"]}
+    assert report["ok"] and {"tersor", "backend", "self-test", "extra torch", "slow link"} <= set(topics)
+    assert all(f["hint"] for f in topics.values() if f["topic"].startswith("extra") and f["state"] == "note")
+
+
+def test_doctor_finds_what_is_broken(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tersor.evaluate.doctor._link", lambda: iter(()))
+    monkeypatch.setattr("tersor.nmse", lambda x, y: 1.0)
+    result = run("doctor", code=1)
+    assert "BROKEN" in result.stdout and "check failed" in result.stderr
+
+
+def test_doctor_without_native_core(here: Path) -> None:
+    code = "import sys; sys.modules['tersor.kernels._native'] = None\nfrom tersor.cli import main; main()"
+    env = {k: v for k, v in os.environ.items() if k != "TERSOR_BACKEND"}
+    done = subprocess.run([sys.executable, "-c", code, "doctor", "--json"], capture_output=True, text=True, env=env)
+    topics = {f["topic"]: f for f in json.loads(done.stdout)["findings"]}
+    assert topics["backend"]["state"] == "note" and topics["backend"]["text"].startswith("reference")
+    assert "compiler" in topics["backend"]["hint"] and done.returncode == 0
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") <= 1
