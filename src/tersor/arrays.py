@@ -14,6 +14,8 @@ from tersor.errors import RangeError
 
 FLOAT_DTYPES = ("float32", "float64", "float16", "bfloat16")
 _STORAGE = {"float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": np.uint16}
+_LIMITS = {"float32": 3.4028234663852886e38, "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
+_PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Host:
 
     data: NDArray[Any]
     dtype: str
+
+    def value(self, index: int) -> float:
+        """Return one coordinate."""
+        one = Host(self.data.reshape(-1)[index : index + 1], self.dtype)
+        return float(one.data[0] if self.dtype == "float64" else one.float32()[0])
 
     def float32(self) -> NDArray[np.float32]:
         """Return the values as a flat float32 array; shares memory if the dtype is float32.
@@ -101,7 +108,8 @@ def _torch_to_host(x: Any) -> tuple[Host, tuple[int, ...]]:
     name = str(x.dtype).removeprefix("torch.")
     if name not in FLOAT_DTYPES or x.layout is not torch.strided:
         raise TypeError(
-            f"tersor encodes dense tensors of {', '.join(FLOAT_DTYPES)}, got {name} ({x.layout}); convert first, e.g. x.float()"
+            f"tersor encodes dense tensors of {', '.join(FLOAT_DTYPES)}, got {name} ({x.layout}); "
+            "convert first, e.g. x.float()"
         )
     data = x.detach().resolve_conj().resolve_neg().cpu().contiguous()
     data = data.view(torch.uint16) if name == "bfloat16" else data
@@ -111,24 +119,24 @@ def _torch_to_host(x: Any) -> tuple[Host, tuple[int, ...]]:
 def from_host(values: NDArray[Any], shape: tuple[int, ...], dtype: str, origin: Origin) -> Any:
     """Give flat float values the shape, dtype and framework of the array they estimate.
 
-    A finite value never becomes infinite: float16 and bfloat16 saturate. NumPy without a bfloat16 type gets float32.
+    A finite value never becomes infinite: narrower types saturate, in `values` itself. NumPy without a bfloat16 type gets
+    float32.
     """
+    if dtype in _LIMITS and values.dtype.itemsize > np.dtype(_STORAGE[dtype]).itemsize:
+        saturate(values, _LIMITS[dtype])
     shaped = values.reshape(shape)
     if origin.framework == "torch":
         import torch
 
-        target = getattr(torch, dtype)
         tensor = torch.from_numpy(np.require(shaped, requirements="W"))
-        if dtype in ("float16", "bfloat16"):
-            tensor = _saturate_torch(tensor, torch.finfo(target).max)
-        return tensor.to(device=origin.device, dtype=target)
+        return tensor.to(device=origin.device, dtype=getattr(torch, dtype))
     if dtype == "bfloat16":
         ml_dtypes = sys.modules.get("ml_dtypes")
         if ml_dtypes is None:
             return shaped.astype(np.float32, copy=False)
         return float32_to_bfloat16(shaped.astype(np.float32, copy=False)).view(ml_dtypes.bfloat16)
     if dtype == "float16":
-        return saturate(shaped, 65504.0).astype(np.float16)
+        return shaped.astype(np.float16)
     return shaped.astype(_STORAGE[dtype], copy=False)
 
 
@@ -137,10 +145,11 @@ def storage_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype(_STORAGE[dtype])
 
 
-def saturate(values: NDArray[Any], limit: float) -> NDArray[Any]:
-    """Clip finite values to [-limit, limit]; NaN and infinity pass."""
-    clipped = np.clip(values, -limit, limit)
-    return np.where(np.isfinite(values), clipped, values).astype(values.dtype, copy=False)
+def saturate(values: NDArray[Any], limit: float) -> None:
+    """Clip the finite ones of flat `values` to [-limit, limit] in place, a piece at a time; NaN and infinity pass."""
+    for begin in range(0, len(values), _PIECE):
+        piece = values[begin : begin + _PIECE]
+        np.copyto(piece, np.clip(piece, -limit, limit), where=np.isfinite(piece))
 
 
 def bfloat16_to_float32(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
@@ -157,12 +166,6 @@ def float32_to_bfloat16(x: NDArray[np.float32]) -> NDArray[np.uint16]:
     rounded = np.where(overflow, rounded - np.uint16(1), rounded)
     quiet = ((bits >> np.uint32(16)) | np.uint32(0x40)).astype(np.uint16)
     return np.asarray(np.where(np.isnan(x), quiet, rounded), np.uint16)
-
-
-def _saturate_torch(tensor: Any, limit: float) -> Any:
-    import torch
-
-    return torch.where(torch.isfinite(tensor), tensor.clamp(-limit, limit), tensor)
 
 
 def dtype_name(x: Any) -> str:

@@ -1,4 +1,4 @@
-"""EncodedDict: many named tensors as one manifest and one blob, so that small ones cost little (FORMAT.md, section 7)."""
+"""EncodedDict: many named tensors as one manifest and one blob, so that small ones cost little (FORMAT.md 7)."""
 
 import struct
 import zlib
@@ -53,9 +53,8 @@ class EncodedDict(Mapping[str, Encoded]):
         return len(self._entries)
 
     def __repr__(self) -> str:
-        return (
-            f"EncodedDict({len(self)} tensors, {self.nbytes} bytes, {self.bits_per_coordinate:.4g} bits a coordinate)"
-        )
+        names = ", ".join([repr(name) for name in list(self)[:3]] + ["..."] * (len(self) > 3))
+        return f"EncodedDict({len(self)} tensors: {names})"
 
     @property
     def nbytes(self) -> int:
@@ -160,8 +159,8 @@ def encode_dict(
     codec : Codec or str
         For all that `policy` leaves.
     policy : callable or mapping, optional
-        ``policy(name, array)`` returns a codec, a spec string or None; or a mapping of shell patterns to codecs, the first
-        match wins: ``{"*.bias": "fp16"}``.
+        ``policy(name, array)`` returns a codec, a spec string or None; or a mapping of shell patterns to codecs, the
+        first match wins: ``{"*.bias": "fp16"}``.
     seed, sender, nonfinite
         As for `Codec.encode`.
 
@@ -174,7 +173,7 @@ def encode_dict(
     ('fp16', (64, 64))
     """
     default = get_codec(codec)
-    base = rng.fresh_seed() if seed is None else seed & (2**64 - 1)
+    base = rng.fresh_seed() if seed is None else int(seed) & (2**64 - 1)
     base = base if sender == 0 else rng.mix64(base, sender=sender)
     entries = {}
     for i, (name, array) in enumerate(arrays.items()):

@@ -222,6 +222,8 @@ class _Picker:
         return np.ascontiguousarray(self._pick(values, 1)).reshape(-1)
 
     def _pick(self, data: NDArray[Any], per_unit: int) -> NDArray[Any]:
+        if not data.size:  # entries of no coordinates have no units
+            return data
         picked: NDArray[Any] = data.reshape(self._entries, self._per_entry * per_unit)[self._index]
         return picked
 

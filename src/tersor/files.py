@@ -19,6 +19,7 @@ from tersor.message import from_bytes, size_of, to_bytes
 ALIGN = 64
 _MAX_HEADER = 100_000_000
 _TOTAL_AT = 16
+_METADATA = "__metadata__"
 
 
 def save(
@@ -64,12 +65,14 @@ def save(
     default = get_codec(codec)
     base = rng.fresh_seed() if seed is None else seed
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.{rng.fresh_seed():016x}.partial")
     try:
         with open(partial, "xb") as body:
             entries: dict[str, Any] = {}
             offset = 0
             for i, (name, array) in enumerate(arrays.items()):
+                if name == _METADATA:
+                    raise ValueError(f"{name!r} is not free as a tensor's name in a .safetensors file")
                 chosen = choose(policy, name, array) or default
                 rows = axis if to_host(array)[1] else None
                 enc = chosen.encode(array, seed=rng.mix64(base, tensor=i), axis=rows)
@@ -149,7 +152,7 @@ def _append(body: BinaryIO, enc: Encoded, name: str, entries: dict[str, Any], of
 
 def _put_header_before(body: BinaryIO, partial: Path, entries: dict[str, Any]) -> int:
     """Shift what was written behind the header, in place and from the end, a piece at a time."""
-    header = json.dumps({"__metadata__": {"format": "tersor", "version": "0"}, **entries}).encode("utf-8")
+    header = json.dumps({_METADATA: {"format": "tersor", "version": "0"}, **entries}).encode("utf-8")
     header += b" " * (-(8 + len(header)) % ALIGN)
     shift = 8 + len(header)
     size = body.tell()
@@ -175,7 +178,7 @@ def _read_header(view: mmap.mmap, size: int, path: str) -> tuple[int, dict[str, 
         raise FormatError(f"{path} is truncated, or not a .safetensors file")
     try:
         header = json.loads(view[8 : 8 + length])
-        metadata = header.pop("__metadata__", {})
+        metadata = header.pop(_METADATA, {})
         if metadata.get("format") != "tersor" or metadata.get("version") != "0":
             raise FormatError(f"{path} was not written by tersor.save of this version; read it with safetensors")
         entries = {}
@@ -184,7 +187,7 @@ def _read_header(view: mmap.mmap, size: int, path: str) -> tuple[int, dict[str, 
             if not 0 <= begin <= end <= size - 8 - length:
                 raise FormatError(f"{path}: the tensor {name!r} lies outside the file; it is truncated or damaged")
             entries[name] = (begin, end)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{path} has a damaged header: {error}") from error

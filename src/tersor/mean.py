@@ -60,16 +60,23 @@ class Mean:
         else:
             total = self._sum
         units = codec.units(enc.shape, enc.axis)
+        kind = codec.accumulator(enc.dtype)
         if isinstance(enc.count, int) and enc.received is None:
-            share: float | NDArray[np.float64] = weight * enc.count
-            codec._decode(enc, units, total, True, weight * enc.count, None)
+            factor = weight * enc.count
+            share: float | NDArray[np.float64] = factor
+            if total.dtype == kind:
+                codec.estimate(enc, units, total, True, factor, None)
+            else:
+                part = np.empty(enc.size, kind)
+                codec.estimate(enc, units, part, False, factor, None)
+                total += part.astype(total.dtype)
         else:
             counts = np.broadcast_to(np.asarray(enc.count, np.float64), (units.count,)).copy()
             if enc.received is not None:
                 counts[~enc.received] = 0
             share = np.repeat(weight * counts, units.length)[: units.size]
-            part = np.zeros_like(total)
-            codec._decode(enc, units, part, False, 1.0, enc.received)
+            part = np.empty(enc.size, kind)
+            codec.estimate(enc, units, part, False, 1.0, enc.received)
             total += (part * share).astype(total.dtype)
         self._sum, self._weight = total, self._weight + share
         self._first = enc if self._first is None else self._first

@@ -248,7 +248,7 @@ def assemble(
     rest = list(planes[len(layout) :])
     per_unit = rest.pop(0).view("<u4").astype(np.uint32) if counts else None
     flags = np.unpackbits(rest.pop(0), count=units.count, bitorder="little").astype(np.bool_) if received else None
-    if (count == 0) != counts or (axis is None and start % (codec.unit or 1)):
+    if (count == 0) != counts or not codec.starts_at(start, units):
         raise FormatError("the header's count or start is not one that an encoder writes")
     enc = Encoded(
         spec=codec.spec,

@@ -43,9 +43,9 @@ def mix64(seed: int, step: int = 0, sender: int = 0, tensor: int = 0) -> int:
     >>> mix64(7, sender=1) == mix64(7, step=1)
     False
     """
-    h = _finalise(seed + _GOLDEN)
+    h = _finalise(int(seed) + _GOLDEN)
     for value in (step, sender, tensor):
-        h = _finalise((h ^ (value & _MASK64)) + _GOLDEN)
+        h = _finalise((h ^ (int(value) & _MASK64)) + _GOLDEN)
     return h
 
 

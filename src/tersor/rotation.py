@@ -86,7 +86,7 @@ def needs_second_round(x: NDArray[np.float32]) -> bool:
 
 
 def uniform(n: int, key: int) -> NDArray[np.float64]:
-    """Return an n x n orthogonal matrix, uniform (Haar), float64: for evaluation only, not byte-stable across machines."""
+    """Return an n x n orthogonal matrix, uniform (Haar), float64: for evaluation, not byte-stable across machines."""
     u = rng.uniform(key, rng.UNIFORM, 0, 2 * n * n).astype(np.float64).reshape(2, n, n)
     gauss = np.sqrt(-2 * np.log(1 - u[0])) * np.cos(2 * np.pi * u[1])
     q, r = np.linalg.qr(gauss)

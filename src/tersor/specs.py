@@ -65,7 +65,7 @@ def split_list(text: str) -> list[str]:
 
 
 def format_spec(codec: Any) -> str:
-    """Return the shortest spec string of a dataclass with a `name`: required fields, then those not at their default."""
+    """Return the shortest spec string of a dataclass with a `name`: required fields, then those with other values."""
     items = []
     for position, f in enumerate(f for f in dataclasses.fields(codec) if f.init):
         value = getattr(codec, f.name)

@@ -11,15 +11,15 @@ from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.measure import Measurement
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from tersor.evaluate.bed import format_rate
 from tersor.evaluate.results import Race, Run, headline
-from tersor.evaluate.table import SHORT, table
+from tersor.evaluate.table import SHORT, remarks, table
 
 PLAIN_WIDTH = 140  # where no terminal says how wide it is
+BAR = 24  # letters of the bar towards the target
 MAX_LINES = 24  # runs shown live; with more, the ones around the running one
 STATES = {
     "waiting": ("dim", "waiting"),
@@ -37,6 +37,12 @@ def fold(text: str) -> str:
         return text
     at = min(spaces, key=lambda at: abs(2 * at + 1 - len(text)))
     return f"{text[:at]}\n{text[at + 1 :]}"
+
+
+def bar(share: float) -> str:
+    """How far towards the target, drawn so that it is told without colours too."""
+    done = round(BAR * min(1.0, max(0.0, share)))
+    return "█" * done + "░" * (BAR - done)
 
 
 class View:
@@ -70,11 +76,7 @@ class View:
         wide = self._wide(race)
         needed = Measurement.get(self.console, self.console.options.update(max_width=1000), wide).maximum
         self.console.print(wide if needed <= self.console.width else self._narrow(race))
-        checked = sum(len(run.points) for run in race.runs)
-        self.say(
-            "The parts of a step are in milliseconds. The workers' parameters were compared by hash "
-            f"{checked} times and were always the same."
-        )
+        self.say(" ".join(["The parts of a step are in milliseconds.", *remarks(race)]))
 
     @staticmethod
     def _wide(race: Race) -> Table:
@@ -140,7 +142,7 @@ class LiveView(View):
             shown.add_column(name)
         for name in ("step", "seconds", "accuracy"):
             shown.add_column(name, justify="right")
-        shown.add_column("", width=24)
+        shown.add_column("", no_wrap=True)
         shown.add_column("state")
         for run in self._window(race.runs):
             shown.add_row(*self._row(run, race.target))
@@ -165,7 +167,7 @@ class LiveView(View):
             str(run.steps) if run.steps else "",
             f"{run.seconds:.1f}" if run.steps else "",
             f"{100 * last:.1f} %" if run.points else "",
-            ProgressBar(total=target, completed=min(last, target), width=24),
+            bar(last / target),
             Text(word, style=style),
         ]
 

@@ -167,7 +167,7 @@ class Eden(Codec):
             planes["norms"] = norms.astype("<f4").view(np.uint8)
         if self._stores_rounds(units):
             planes["rounds"] = bit_stream.pack(rounds.reshape(1, -1), 2).reshape(-1)
-        return Made(planes, error=error / energy if energy else (0.0 if energy == 0 else float("nan")), first_bad=bad)
+        return Made(planes, error=max(error, 0.0) / energy if energy else 0.0, first_bad=bad)
 
     def _decode(
         self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None

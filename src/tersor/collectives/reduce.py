@@ -254,5 +254,5 @@ def _settle(x: F32, finite: bool, ranks: list[int], nonfinite: str, what: str, o
 
 def _energy(x: F32) -> float:
     with np.errstate(over="ignore"):
-        energy = float(np.dot(x, x))
+        energy = float(np.einsum("i,i->", x, x))  # no BLAS: its threads cost more than the sum
     return energy if np.isfinite(energy) else float(np.sum(np.square(x, dtype=np.float64)))

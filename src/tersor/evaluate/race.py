@@ -103,6 +103,7 @@ def run_race(race: Race, max_steps: int, listen: Listener | None = None) -> Race
             ready = crew.expect("ready", race.workers)
             race.parameters = int(ready[0]["parameters"])
             race.versions["torch"] = str(ready[0]["torch"])
+            race.kernels = str(ready[0]["kernels"])
             race.startup_seconds = time.perf_counter() - begun
             check_link(race, crew)
             if race.link_check:
@@ -118,6 +119,8 @@ def run_race(race: Race, max_steps: int, listen: Listener | None = None) -> Race
     for run in race.runs:
         if run.state == "running":
             run.state = "stopped"
+            if run.points:  # the parts of the time are known up to there
+                run.steps, run.seconds = run.points[-1].step, run.points[-1].seconds
     race.wall_seconds = time.perf_counter() - begun
     return race
 

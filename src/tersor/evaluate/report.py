@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tersor.errors import TersorError
 from tersor.evaluate.bed import format_rate
 from tersor.evaluate.plots import draw_all
 from tersor.evaluate.results import Race, headline, json_text
-from tersor.evaluate.table import explain, facts, run_table, table
+from tersor.evaluate.table import explain, facts, remarks, run_table, table
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff;
@@ -71,7 +71,8 @@ def to_html(race: Race, pictures: dict[str, bytes]) -> str:
 <p class="note">tersor train, {html.escape(race.started)}</p>
 {problem}<p class="lead">{html.escape(headline(race))}</p>
 {_table(*table(race))}
-<p class="note">{race.workers} workers, {seeds}. {html.escape(race.bed.describe())}</p>
+<p class="note">{race.workers} workers, {seeds}. {html.escape(race.bed.describe())}
+{html.escape(" ".join(remarks(race)))}</p>
 {images}<h2>What was measured</h2>{_list(explain(race))}
 <h2>Each run</h2>{_table(*run_table(race))}
 <h2>Where</h2>{_list(facts(race))}
@@ -86,8 +87,11 @@ def check_out(out: Path) -> None:
     at = out.absolute()
     while not at.exists():
         at = at.parent
-    if not at.is_dir() or not os.access(at, os.W_OK | os.X_OK):
-        raise TersorError(f"cannot write results to {out}: {at} is not a folder that we may write to")
+    try:
+        with tempfile.TemporaryFile(dir=at):  # has no name: nothing to be left behind
+            pass
+    except OSError as error:
+        raise TersorError(f"cannot write results to {out}: {at}: {error.strerror}") from error
 
 
 def write_all(race: Race, out: Path) -> list[Path]:

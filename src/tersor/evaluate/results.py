@@ -11,7 +11,7 @@ from typing import Any
 from tersor.evaluate.bed import Bed
 
 BASELINE = "bf16"
-WINDOW = 3
+WINDOW = 3  # evaluations that are averaged: to decide that the target is reached, and for the final accuracy
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ class Race:
     started: str
     runs: list[Run] = field(default_factory=list)
     parameters: int = 0
+    kernels: str = ""
     link_check: dict[str, float] | None = None
     wall_seconds: float = 0.0
     startup_seconds: float = 0.0

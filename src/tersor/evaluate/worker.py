@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 
 import tersor
+from tersor.evaluate.results import BASELINE, WINDOW
 from tersor.evaluate.workloads import Digits, Workload, batches, build_model, get_workload, load_digits
-
-BASELINE = "bf16"
-WINDOW = 3  # evaluations that are averaged: to decide that the target is reached, and for the final accuracy
+from tersor.kernels.ops import backend_name
 
 
 def die_with(parent: int) -> None:
@@ -85,7 +84,8 @@ class Worker:
                 model(torch.from_numpy(self.data.train_x[index])), torch.from_numpy(self.data.train_y[index])
             ).backward()  # type: ignore[no-untyped-call]
         dist.barrier()
-        self.tell(kind="ready", parameters=sum(p.numel() for p in model.parameters()), torch=torch.__version__)
+        parameters = sum(p.numel() for p in model.parameters())
+        self.tell(kind="ready", parameters=parameters, torch=torch.__version__, kernels=backend_name())
 
     def transfer(self, order: dict[str, Any]) -> None:
         """Time one kind of transfer of `nbytes` a rank, to check the link; the first one is not told."""
@@ -134,9 +134,7 @@ class Worker:
             # A biased codec needs to be told; error feedback is what makes it a fair competitor.
             claims = tersor.get_codec(order["codec"]).claims
             feedback = None if claims.unbiased or claims.rounds_to_nearest else True
-            hook = register_comm_hook(
-                ddp, order["codec"], seed=int(order["seed"]), link=link, error_feedback=feedback
-            )
+            hook = register_comm_hook(ddp, order["codec"], seed=int(order["seed"]), link=link, error_feedback=feedback)
         try:
             Training(self, order, ddp, hook).go()
         finally:

@@ -1,8 +1,8 @@
 """Lloyd-Max levels of the standard normal distribution, b = 1 to 8 bits, from one frozen table.
 
-Joel Max: "Quantizing for minimum distortion", IRE Transactions on Information Theory 6(1), 1960; Stuart P. Lloyd: "Least
-squares quantization in PCM", IEEE Transactions on Information Theory 28(2), 1982. The table was solved to 12 digits; its
-centroid condition, symmetry and errors are checked by the tests.
+Joel Max: "Quantizing for minimum distortion", IRE Transactions on Information Theory 6(1), 1960; Stuart P. Lloyd:
+"Least squares quantization in PCM", IEEE Transactions on Information Theory 28(2), 1982. The table was solved to 12
+digits; its centroid condition, symmetry and errors are checked by the tests.
 """
 
 import json

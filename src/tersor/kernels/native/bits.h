@@ -10,21 +10,21 @@ constexpr int kGroups = 8;  // words side by side: 64 codes
 typedef u64 W __attribute__((vector_size(8 * kGroups)));
 typedef u64 WU __attribute__((vector_size(8 * kGroups), aligned(1), may_alias));
 
-// The integer that holds 8 codes of B bits exactly, eight of them side by side.
+// The integer that holds 8 codes of B bits exactly, eight side by side; where the level converts it in one step.
 template <int B>
 struct Exact {
   static constexpr bool kExists = false;
 };
-#define TERSOR_EXACT(B, T)                                                       \
-  template <>                                                                    \
-  struct Exact<B> {                                                              \
-    static constexpr bool kExists = true;                                        \
+#define TERSOR_EXACT(B, T, Exists)                                                \
+  template <>                                                                     \
+  struct Exact<B> {                                                               \
+    static constexpr bool kExists = Exists;                                       \
     typedef T V __attribute__((vector_size(B * kGroups), aligned(1), may_alias)); \
   };
-TERSOR_EXACT(1, u8)
-TERSOR_EXACT(2, std::uint16_t)
-TERSOR_EXACT(4, u32)
-TERSOR_EXACT(8, u64)
+TERSOR_EXACT(1, u8, kLanes == 16)
+TERSOR_EXACT(2, std::uint16_t, kLanes == 16)
+TERSOR_EXACT(4, u32, true)
+TERSOR_EXACT(8, u64, true)
 #undef TERSOR_EXACT
 
 // Other widths move whole words, which reach up to 7 bytes further: they stop 64 codes early.

@@ -57,23 +57,46 @@ void scale_chunk(const f32u *x, i64 n, i64 padded, float s, float *w, double *mo
 
 // The number of thresholds <= z, for one vector.
 template <int Bits>
-TERSOR_INLINE I search(const Table<1 << Bits> &thresholds, F z) {
-  if constexpr (Table<1 << Bits>::kRegisters == 0 && Bits <= 4 && kLanes == 4) {
-    I code{};  // no look-up instruction: counting is faster than scalar loads
-    for (int k = 0; k < (1 << Bits) - 1; ++k) code -= z >= all(thresholds.memory[k]);
-    return code;
-  } else {
-    constexpr int half = 1 << (Bits - 1);
-    I code = (z >= all(thresholds.memory[half - 1])) & half;
-#pragma GCC unroll 8
-    for (int step = half / 2; step > 0; step /= 2) code += (z >= thresholds[code + (step - 1)]) & step;
+struct Search {
+  // Bits that tables in registers decide; the others take a load a lane each.
+  static constexpr int kFirst = kLanes == 16 ? (Bits < 5 ? Bits : 5) : (Bits < 4 ? Bits : 4);
+  const Table<1 << kFirst> first;
+  const float *thresholds;
+
+  explicit Search(const Quantizer &q)
+      : first(kFirst == Bits ? q.thresholds : kFirst == 5 ? q.first5 : q.first4), thresholds(q.thresholds) {}
+
+  __attribute__((always_inline)) I operator()(F z) const {
+    I code{};
+    if constexpr (Table<1 << kFirst>::kRegisters == 0) {
+      for (int k = 0; k < (1 << kFirst) - 1; ++k) code -= z >= all(first.memory[k]);  // no look-up: count
+    } else {
+      constexpr int half = 1 << (kFirst - 1);
+      code = (z >= all(first.memory[half - 1])) & half;
+#pragma GCC unroll 4
+      for (int step = half / 2; step > 0; step /= 2) code += (z >= first[code + (step - 1)]) & step;
+    }
+    if constexpr (kFirst < Bits) {
+      const Table<256> fine(thresholds);
+      code <<= Bits - kFirst;
+#pragma GCC unroll 4
+      for (int step = 1 << (Bits - kFirst - 1); step > 0; step /= 2) code += (z >= fine[code + (step - 1)]) & step;
+    }
     return code;
   }
+};
+
+TERSOR_INLINE int search_one(const Quantizer &quantizer, float z) {
+  int code = 0;
+  for (int step = 1 << (quantizer.bits - 1); step > 0; step /= 2)
+    code += z >= quantizer.thresholds[code + step - 1] ? step : 0;
+  return code;
 }
 
 template <int Bits>
 void quantise(const Quantizer &quantizer, const float *y, i64 n, float inv, u8 *codes, double *sums) {
-  const Table<1 << Bits> thresholds(quantizer.thresholds), levels(quantizer.levels);
+  const Search<Bits> search(quantizer);
+  const Table<1 << Bits> levels(quantizer.levels);
   LaneSum a, c, d;
   const F factor = all(inv);
   i64 i = 0;
@@ -81,7 +104,7 @@ void quantise(const Quantizer &quantizer, const float *y, i64 n, float inv, u8 *
     I code[kParts];
     for (int p = 0; p < kParts; ++p) {
       const F z = load(y + i + p * kLanes) * factor;
-      code[p] = search<Bits>(thresholds, z);
+      code[p] = search(z);
       const F q = levels[code[p]];
       a.add(p, z * q);
       c.add(p, q * q);
@@ -94,9 +117,7 @@ void quantise(const Quantizer &quantizer, const float *y, i64 n, float inv, u8 *
   int count = 0;
   for (; i < n; ++i, ++count) {
     const float z = y[i] * inv;
-    int code = 0;
-    for (int step = 1 << (Bits - 1); step > 0; step /= 2)
-      if (z >= quantizer.thresholds[code + step - 1]) code += step;
+    const int code = search_one(quantizer, z);
     const float q = quantizer.levels[code];
     codes[i] = static_cast<u8>(code);
     tail_a[count] = z * q;

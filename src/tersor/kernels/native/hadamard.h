@@ -9,7 +9,7 @@ namespace {
 // Vectors a pass keeps in registers: half of what the level has.
 constexpr int kRadix = kLanes == 16 ? 16 : 8;
 
-// The stages of stride 1 .. Below / 2 within one vector: each lane pairs with lane ^ S; the upper one holds b and gets a - b.
+// The stages of stride 1 .. Below / 2 within one vector: a lane pairs with lane ^ S; the upper one holds b, gets a - b.
 template <int S, int Below>
 TERSOR_INLINE F stages_inside(F v) {
   if constexpr (S < Below) {

@@ -1,7 +1,7 @@
 // One level's table of kernels. CMakeLists.txt compiles this file once per level, with TERSOR_LEVEL its name.
 //
-// Only this table has external linkage. No standard library code that could be emitted out of line here: the linker keeps
-// one copy of such functions for all levels, perhaps one that this CPU cannot run.
+// Only this table has external linkage. No standard library code that could be emitted out of line here: the linker
+// keeps one copy of such functions for all levels, perhaps one that this CPU cannot run.
 #include "kernels.h"
 
 #include "bits.h"

@@ -15,11 +15,13 @@ struct Quantizer {
   int bits;
   alignas(64) float levels[256];      // 2^bits, then zeros
   alignas(64) float thresholds[256];  // 2^bits - 1, then zeros, never compared
+  // The thresholds that decide the first 4 or 5 bits of a longer code: small enough for registers.
+  alignas(64) float first4[16], first5[32];
 };
 
 struct Kernels {
   const char *name;
-  void (*philox)(u64 key, u32 purpose, u32 rotation, u64 start, i64 n, u32u *out);
+  void (*philox)(u64 key, u32 purpose, u32 rotation, u64 block, int skip, i64 n, u32u *out);
   void (*fwht)(f32u *x, i64 size, i64 run, const u32 *signs);
   void (*fwht_columns)(f32u *x, int radix, i64 stride, i64 begin, i64 end);
   void (*flip_signs)(f32u *x, i64 n, const u32 *signs);

@@ -1,4 +1,4 @@
-// The pool: workers sleep on a condition variable, take indices from one atomic counter, and live until the process ends.
+// The pool: workers sleep on a condition variable, take indices from an atomic counter, and live as long as the process.
 #include "pool.h"
 
 #include <pthread.h>
@@ -13,33 +13,10 @@
 #include <system_error>
 #include <thread>
 
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
+#include "float_environment.h"
 
 namespace tersor {
 namespace {
-
-// Float environment of a call: denormals kept and round to nearest, whatever the host program set (torch can flush).
-class FloatEnvironment {
- public:
-#if defined(__SSE__)
-  FloatEnvironment() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
-  ~FloatEnvironment() { _mm_setcsr(saved_); }
-
- private:
-  unsigned saved_;
-#elif defined(__aarch64__)
-  FloatEnvironment() {
-    asm volatile("mrs %0, fpcr" : "=r"(saved_));
-    asm volatile("msr fpcr, %0" : : "r"(std::uint64_t{0}));
-  }
-  ~FloatEnvironment() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
-
- private:
-  std::uint64_t saved_;
-#endif
-};
 
 constexpr int kMaxThreads = 1024;
 

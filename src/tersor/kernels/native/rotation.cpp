@@ -9,6 +9,10 @@
 
 namespace tersor {
 
+void random_words(u64 key, u32 purpose, u32 rotation, u64 start, i64 n, u32u *out) {
+  kernels().philox(key, purpose, rotation, start / 4, static_cast<int>(start % 4), n, out);
+}
+
 void Draws::move_to(u64 key, u64 position, i64 padded) {
   if (key == key_ && position == position_ && padded == padded_) return;
   key_ = key;
@@ -30,7 +34,7 @@ const u32 *Draws::signs(int round) {
   u32 *out = signs_[round].get(count + 1);
   if (signs_drawn_ >> round & 1) return out;
   const int shift = static_cast<int>(position_ % 32);
-  kernels().philox(key_, kSigns, static_cast<u32>(round), position_ / 32, count + (shift ? 1 : 0), out);
+  random_words(key_, kSigns, static_cast<u32>(round), position_ / 32, count + (shift ? 1 : 0), out);
   if (shift)  // a unit that does not start on a word
     for (i64 i = 0; i < count; ++i) out[i] = out[i] >> shift | out[i + 1] << (32 - shift);
   signs_drawn_ |= 1 << round;
@@ -42,11 +46,17 @@ const u32 *Draws::permutation(int round) {
   u32 *perm = permutations_[round].get(padded_);
   if (permutations_drawn_ >> round & 1) return perm;
   u32 *words = words_.get(padded_);
-  kernels().philox(key_, kPermutation, static_cast<u32>(round), position_, padded_, words);
+  random_words(key_, kPermutation, static_cast<u32>(round), position_, padded_, words);
   for (i64 i = 0; i < padded_; ++i) perm[i] = static_cast<u32>(i);
   for (i64 i = padded_ - 1; i > 0; --i) std::swap(perm[i], perm[words[i] * static_cast<u64>(i + 1) >> 32]);
   permutations_drawn_ |= 1 << round;
   return perm;
+}
+
+void Draws::trim() {
+  for (int r = 0; r < kMaxRounds; ++r)
+    if (signs_[r].trim() | permutations_[r].trim()) padded_ = -1;
+  words_.trim();
 }
 
 void fwht_all(f32u *x, i64 size, i64 run, const u32 *signs) {

@@ -11,6 +11,9 @@ namespace tersor {
 constexpr int kMaxRounds = 3;
 constexpr i64 kBig = i64{1} << 18;  // from here on a single unit is worth several threads
 
+// Words start .. start + n - 1 of a random stream.
+void random_words(u64 key, u32 purpose, u32 rotation, u64 start, i64 n, u32u *out);
+
 // Sign words and permutations of a unit at one random position. Not thread-safe while it still draws.
 class Draws {
  public:
@@ -20,6 +23,8 @@ class Draws {
   // Words whose bit i % 32 of word i / 32 is the sign of coordinate i.
   const u32 *signs(int round);
   const u32 *permutation(int round);  // only if P > B
+
+  void trim();                            // give large buffers back
 
   i64 padded() const { return padded_; }
   i64 run() const { return run_; }

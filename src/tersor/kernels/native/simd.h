@@ -1,7 +1,7 @@
-// One native vector of kLanes floats (AVX-512: 16, AVX2: 8, else 4) and the few operations that C++ has no operator for.
+// One native vector of kLanes floats (AVX-512: 16, AVX2: 8, else 4) and the operations that C++ has no operator for.
 //
-// GNU vector types of the native width: +, -, *, comparisons and constant shuffles compile to single instructions. Wider than
-// native they do not. Everything here has internal linkage: the same names are compiled once per level, and the linker must
+// GNU vector types of the native width: +, -, *, comparisons and constant shuffles compile to single instructions; wider
+// ones do not. Everything here has internal linkage: the same names are compiled once per level, and the linker must
 // never fold them.
 #pragma once
 
@@ -139,7 +139,7 @@ TERSOR_INLINE I load_codes(const u8 *p) {
 #endif
 }
 
-// The one order of float sums (FORMAT.md section 4): 16 lanes, then a fixed tree. A sum covers one chunk of at most 4,096.
+// The one order of float sums (FORMAT.md section 4): 16 lanes, then a fixed tree. It covers one chunk (at most 4,096).
 struct LaneSum {
   F part[kParts] = {};
 

@@ -12,7 +12,7 @@ constexpr double kUniform = 1.0 / 16777216;  // 2^-24
 // code = floor(t), plus 1 with probability t - floor(t), where t = (x - low) * inverse; n <= 4096.
 void round_chunk(const f32u *x, i64 n, double low, double inverse, int top, u64 key, u64 word, u8 *codes) {
   u32 drawn[kChunk];
-  philox(key, kRounding, 0, word, n, drawn);
+  philox(key, kRounding, 0, word / 4, static_cast<int>(word % 4), n, drawn);
   for (i64 i = 0; i < n; ++i) {
     const double t = (static_cast<double>(x[i]) - low) * inverse;
     // Clamped before the conversion, which is undefined outside int; NaN gives 0. In range nothing changes.

@@ -25,8 +25,11 @@ class Buffer {
     }
     return data_;
   }
-  void trim() {
-    if (capacity_ * static_cast<i64>(sizeof(T)) > kKeep) clear();
+  // Gives a large buffer back; true if it did.
+  bool trim() {
+    const bool large = capacity_ * static_cast<i64>(sizeof(T)) > kKeep;
+    if (large) clear();
+    return large;
   }
 
  private:

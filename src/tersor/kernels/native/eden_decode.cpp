@@ -1,0 +1,116 @@
+// EDEN's decoder, and what encoder and decoder share: the cut into units, and the rounding of scales.
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "dispatch.h"
+#include "eden.h"
+#include "pool.h"
+#include "rotation.h"
+
+namespace tersor {
+
+i64 Units::padded(i64 k) const { return padded_length(size(k), full); }
+
+i64 Units::code_offset(i64 k) const { return k == 0 ? 0 : k * packed_bytes(padded_length(unit, full), bits); }
+
+i64 Units::code_bytes() const {
+  const i64 n = count();
+  return n == 0 ? 0 : code_offset(n - 1) + packed_bytes(padded(n - 1), bits);
+}
+
+float round_to(float value, int dtype) {
+  const u32 bits = std::bit_cast<u32>(value);
+  if (dtype == kBFloat16) return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u);
+  if (dtype == kFloat16) {
+    const float magnitude = std::fabs(value);
+    if (magnitude >= 65520.0f) return std::copysign(INFINITY, value);
+    // Adding and taking away a power of two leaves multiples of its last place: the spacing of float16 at this value.
+    int exponent;
+    std::frexp(magnitude, &exponent);
+    const float anchor = std::ldexp(1.0f, std::max(exponent, -13) + 12);
+    return std::copysign((magnitude + anchor) - anchor, value);
+  }
+  return value;
+}
+
+namespace {
+
+struct Workspace {
+  Draws draws;
+  Buffer<float> values, other;
+  void trim() {
+    draws.trim();
+    values.trim();
+    other.trim();
+  }
+};
+thread_local Workspace t_workspace;
+
+// f32(level / sqrt(B^rounds)) for each number of rounds.
+struct Tables {
+  alignas(64) float table[kMaxRounds + 1][256] = {};
+
+  Tables(const float *levels, int bits, i64 run) {
+    double power = 1;
+    for (int r = 0; r <= kMaxRounds; ++r) {
+      const double norm = 1 / std::sqrt(power);
+      for (int i = 0; i < 1 << bits; ++i) table[r][i] = static_cast<float>(static_cast<double>(levels[i]) * norm);
+      power *= static_cast<double>(run);
+    }
+  }
+};
+
+void decode_unit(const u8 *codes, i64 n, int bits, int rounds, const Tables &tables, Draws &draws, float factor,
+                 bool add, Workspace &scratch, f32u *out) {
+  const i64 padded = draws.padded();
+  const Kernels &k = kernels();
+  float *v = scratch.values.get(padded + 16);
+  float *other = padded == draws.run() ? nullptr : scratch.other.get(padded + 16);
+  each_chunk(padded, [&](i64 begin, i64 end) {
+    u8 chunk[kChunk];
+    k.unpack(codes + packed_bytes(begin, bits), end - begin, bits, chunk);
+    k.look_up(tables.table[rounds], bits, chunk, end - begin, v + begin);
+  });
+  const u32 *signs = nullptr;
+  const float *x = reinterpret_cast<const float *>(rotate_back(v, other, rounds, draws, &signs));
+  each_chunk(n, [&](i64 begin, i64 end) {
+    k.finish(x + begin, end - begin, signs ? signs + begin / 32 : nullptr, factor, add, out + begin);
+  });
+}
+
+}  // namespace
+
+void eden_decode(const Units &units, const float *levels, const u8 *codes, const f32u *scales, const u8 *rounds,
+                 double weight, bool add, const u8 *present, f32u *out) {
+  const i64 count = units.count();
+  if (count == 0) return;
+  Draws shared;
+  if (units.by_rows) {
+    int most = 0;
+    for (i64 u = 0; u < count; ++u) most = std::max<int>(most, rounds[u]);
+    shared.move_to(units.key, 0, units.padded(0));
+    shared.prepare(most);
+  }
+  const Tables tables(levels, units.bits, run_length(units.padded(0)));
+  const Tables last_tables(levels, units.bits, run_length(units.padded(count - 1)));
+  const i64 batch = std::max<i64>(1, 16 * kChunk / units.unit);
+  parallel_for((count + batch - 1) / batch, [&](i64 task) {
+    Workspace &scratch = t_workspace;
+    for (i64 u = task * batch; u < std::min(count, (task + 1) * batch); ++u) {
+      const i64 n = units.size(u);
+      f32u *to = out + u * units.unit;
+      const float factor = static_cast<float>(static_cast<double>(scales[u]) * weight);
+      if (factor == 0 || (present && !present[u])) {
+        if (!add) std::memset(to, 0, static_cast<std::size_t>(n) * 4);
+        continue;
+      }
+      if (!units.by_rows) scratch.draws.move_to(units.key, units.position(u), units.padded(u));
+      decode_unit(codes + units.code_offset(u), n, units.bits, rounds[u], u == count - 1 ? last_tables : tables,
+                  units.by_rows ? shared : scratch.draws, factor, add, scratch, to);
+    }
+    scratch.trim();
+  });
+}
+
+}  // namespace tersor

@@ -1,0 +1,210 @@
+// EDEN's encoder: each unit is read once, rotated in cache, quantised and packed; the error is summed on the way.
+//
+// S. Vargaftik, R. Ben Basat, A. Portnoy, G. Mendelson, Y. Ben-Itzhak, M. Mitzenmacher: "EDEN: Communication-Efficient
+// and Robust Distributed Mean Estimation for Federated Learning", ICML 2022, arXiv 2108.08842.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "dispatch.h"
+#include "eden.h"
+#include "pool.h"
+#include "rotation.h"
+
+namespace tersor {
+namespace {
+
+constexpr u32 kInfinityBits = 0x7f800000;
+constexpr i64 kGroup = 16;  // units whose errors are summed in order before the groups are
+
+struct Workspace {
+  Draws draws;
+  Buffer<float> values, other;
+  Buffer<double> sums;
+  void trim() {
+    draws.trim();
+    values.trim();
+    other.trim();
+    sums.trim();
+  }
+};
+thread_local Workspace t_workspace;
+
+struct Made {
+  float scale, norm;
+  int rounds;
+  double error, energy;
+  bool finite;
+};
+
+// Adds `count` numbers a chunk in the order of the chunks.
+void add_chunks(const double *sums, i64 chunks, int count, double *total) {
+  for (int j = 0; j < count; ++j) total[j] = 0;
+  for (i64 c = 0; c < chunks; ++c)
+    for (int j = 0; j < count; ++j) total[j] += sums[c * count + j];
+}
+
+u32 max_magnitude(const f32u *x, i64 n) {
+  if (n < kBig) return kernels().max_magnitude(x, n);
+  std::atomic<u32> most{0};
+  each_chunk(n, [&](i64 begin, i64 end) {
+    const u32 here = kernels().max_magnitude(x + begin, end - begin);
+    u32 before = most.load(std::memory_order_relaxed);
+    while (before < here && !most.compare_exchange_weak(before, here, std::memory_order_relaxed)) {
+    }
+  });
+  return most.load();
+}
+
+double scale_of(int kind, double unit, double padded, double a, double c) {
+  switch (kind) {
+    case kUnbiased: return unit * (padded / a);
+    case kBiased: return unit * (a / c);
+    case kNorm: return unit * std::sqrt(padded / c);
+    default: return unit;
+  }
+}
+
+Made encode_unit(const f32u *x, i64 n, Draws &draws, const Quantizer &quantizer, const EncodeOptions &options,
+                 Workspace &scratch, u8 *codes) {
+  const i64 padded = draws.padded(), run = draws.run();
+  const int bits = quantizer.bits;
+  const Kernels &k = kernels();
+
+  const int smooth_rounds = padded == run ? std::max(options.rotations, 1) : mixing_rounds(padded);
+  const u32 magnitude = max_magnitude(x, n);
+  if (magnitude == 0 || magnitude >= kInfinityBits) {
+    std::memset(codes, 0, static_cast<std::size_t>(packed_bytes(padded, bits)));
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    if (magnitude == 0) return {0, 0, smooth_rounds, 0, 0, true};
+    return {static_cast<float>(nan), static_cast<float>(nan), smooth_rounds, nan, nan, false};
+  }
+  int exponent;
+  std::frexp(static_cast<double>(std::bit_cast<float>(magnitude)), &exponent);
+  const double s = std::ldexp(1.0, std::clamp(-exponent, -126, 127));
+
+  float *w = scratch.values.get(padded + 16);
+  const i64 chunks = (padded + kChunk - 1) / kChunk;
+  double *sums = scratch.sums.get(3 * chunks);
+  std::fill(sums, sums + 2 * chunks, 0.0);
+  each_chunk(padded, [&](i64 begin, i64 end) {
+    const i64 valid = std::clamp<i64>(n - begin, 0, end - begin);
+    k.scale(x + begin, valid, end - begin, static_cast<float>(s), w + begin, sums + 2 * (begin / kChunk));
+  });
+  double moments[2];
+  add_chunks(sums, chunks, 2, moments);
+  const double s2 = moments[0], s4 = moments[1];
+
+  const double size = static_cast<double>(padded);
+  int rounds = smooth_rounds;
+  if (padded == run && options.rotations == 0)
+    rounds = s4 <= std::max(std::ldexp(1.0, -10), 4.0 / size) * (s2 * s2) ? 1 : 2;
+  float *other = padded == run ? nullptr : scratch.other.get(padded + 16);
+  const float *y = reinterpret_cast<const float *>(rotate_forward(w, other, rounds, draws));
+
+  const double r = std::sqrt(s2), root = std::sqrt(size);
+  double power = 1;
+  for (int i = 0; i < rounds; ++i) power *= static_cast<double>(run);
+  const float inv = static_cast<float>(root / (r * std::sqrt(power)));
+  std::fill(sums, sums + 3 * chunks, 0.0);
+  each_chunk(padded, [&](i64 begin, i64 end) {
+    u8 chunk[kChunk];
+    k.quantise(quantizer, y + begin, end - begin, inv, chunk, sums + 3 * (begin / kChunk));
+    k.pack(chunk, end - begin, bits, codes + packed_bytes(begin, bits));
+  });
+  double total[3];
+  add_chunks(sums, chunks, 3, total);
+  const double a = total[0], c = total[1], d = total[2];
+
+  const double unit = r / root;
+  const double g = scale_of(options.scale_kind, unit, size, a, c);
+  const float scale = round_to(static_cast<float>(g / s), options.scale_dtype);
+  const double t = static_cast<double>(scale) * s / unit;
+  double error = d + 2 * (t - 1) * (c - a) + ((t - 1) * (t - 1)) * c;
+  error = error * (unit * unit) * (static_cast<double>(n) / size) / (s * s);
+  return {scale, static_cast<float>(r / s), rounds, error, s2 / (s * s), true};
+}
+
+void lower(std::atomic<i64> &least, i64 value) {
+  i64 before = least.load(std::memory_order_relaxed);
+  while (value < before && !least.compare_exchange_weak(before, value, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+EncodeResult eden_encode(const Units &units, const Quantizer &quantizer, const EncodeOptions &options, const f32u *x,
+                         u8 *codes, f32u *scales, u8 *rounds, f32u *norms) {
+  const i64 count = units.count();
+  // Rows share their draws, made here once.
+  Draws shared;
+  if (units.by_rows && count > 0) {
+    shared.move_to(units.key, 0, units.padded(0));
+    shared.prepare(shared.padded() == shared.run() ? (options.rotations ? options.rotations : 2)
+                                                   : mixing_rounds(shared.padded()));
+  }
+  constexpr i64 kNone = std::numeric_limits<i64>::max();
+  std::atomic<i64> first_bad{kNone};
+
+  // Long units go one by one, others in groups: either way what is added in which order is the same.
+  const bool single = units.unit >= 16 * kChunk;
+  const i64 groups = (count + kGroup - 1) / kGroup;
+  std::vector<double> errors(static_cast<std::size_t>(single ? count : groups));
+  std::vector<double> energies(errors.size());
+
+  const auto encode = [&](i64 u, Workspace &scratch, double &error, double &energy) {
+    const i64 n = units.size(u);
+    const f32u *from = x + u * units.unit;
+    if (!units.by_rows) scratch.draws.move_to(units.key, units.position(u), units.padded(u));
+    const Made made = encode_unit(from, n, units.by_rows ? shared : scratch.draws, quantizer, options, scratch,
+                                  codes + units.code_offset(u));
+    scales[u] = made.scale;
+    rounds[u] = static_cast<u8>(made.rounds);
+    if (norms) norms[u] = made.norm;
+    error += made.error;
+    energy += made.energy;
+    if (!made.finite) {
+      i64 i = 0;
+      while (kernels().max_magnitude(from + i, 1) < kInfinityBits) ++i;
+      lower(first_bad, u * units.unit + i);
+    }
+  };
+  if (single) {
+    parallel_for(count, [&](i64 u) {
+      const auto i = static_cast<std::size_t>(u);
+      encode(u, t_workspace, errors[i], energies[i]);
+      t_workspace.trim();
+    });
+  } else {
+    const i64 batch = std::max<i64>(1, kChunk / units.unit);  // groups a task: some 65,536 coordinates
+    parallel_for((groups + batch - 1) / batch, [&](i64 task) {
+      for (i64 g = task * batch; g < std::min(groups, (task + 1) * batch); ++g) {
+        const auto i = static_cast<std::size_t>(g);
+        double error = 0, energy = 0;
+        for (i64 u = g * kGroup; u < std::min(count, (g + 1) * kGroup); ++u) encode(u, t_workspace, error, energy);
+        errors[i] = error;
+        energies[i] = energy;
+      }
+    });
+  }
+
+  EncodeResult result{first_bad.load(), 0, 0};
+  if (result.first_bad == kNone) result.first_bad = -1;
+  const i64 in_group = single ? kGroup : 1;
+  for (i64 g = 0; g < groups; ++g) {
+    double error = 0, energy = 0;
+    for (i64 u = g * in_group; u < std::min<i64>(static_cast<i64>(errors.size()), (g + 1) * in_group); ++u) {
+      error += errors[static_cast<std::size_t>(u)];
+      energy += energies[static_cast<std::size_t>(u)];
+    }
+    result.error += error;
+    result.energy += energy;
+  }
+  return result;
+}
+
+}  // namespace tersor
