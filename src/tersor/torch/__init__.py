@@ -3,6 +3,15 @@
 from tersor.torch.collectives import Work, all_reduce
 from tersor.torch.hook import CommHook, HookStats, register_comm_hook
 from tersor.torch.identity import check_identical
-from tersor.torch.link import TorchLink
+from tersor.torch.link import LinkError, TorchLink
 
-__all__ = ["CommHook", "HookStats", "TorchLink", "Work", "all_reduce", "check_identical", "register_comm_hook"]
+__all__ = [
+    "CommHook",
+    "HookStats",
+    "LinkError",
+    "TorchLink",
+    "Work",
+    "all_reduce",
+    "check_identical",
+    "register_comm_hook",
+]

@@ -1,6 +1,7 @@
 """TorchLink: a Link over a torch.distributed process group that moves CPU bytes (gloo, MPI)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -64,7 +65,8 @@ class TorchLink(Link):
     def all_gather(self, data: Bytes) -> list[Bytes]:
         self.bytes_sent += len(data) * (self.size - 1)
         room = [torch.empty(len(data), dtype=torch.uint8) for _ in range(self.size)]
-        self._group.allgather([room], [_tensor(data)]).wait()
+        with _named("all_gather"):
+            self._group.allgather([room], [_tensor(data)]).wait()
         return [t.numpy() for t in room]
 
     def all_to_all(self, parts: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
@@ -73,12 +75,13 @@ class TorchLink(Link):
         self.bytes_sent += sum(len(part) for i, part in enumerate(parts) if i != self.rank)
         room = [torch.empty(n, dtype=torch.uint8) for n in sizes]
         peers = [(self.rank + step) % self.size for step in range(1, self.size)]
-        receives = [self._group.recv([room[i]], i, _TAG) for i in reversed(peers) if sizes[i]]
-        for i in peers:
-            if len(parts[i]):
-                self._group.send([_tensor(parts[i])], i, _TAG).wait()
-        for work in receives:
-            work.wait()
+        with _named("all_to_all"):
+            receives = [self._group.recv([room[i]], i, _TAG) for i in reversed(peers) if sizes[i]]
+            for i in peers:
+                if len(parts[i]):
+                    self._group.send([_tensor(parts[i])], i, _TAG).wait()
+            for work in receives:
+                work.wait()
         room[self.rank] = _tensor(parts[self.rank])
         return [t.numpy() for t in room]
 
@@ -86,12 +89,29 @@ class TorchLink(Link):
         if self.rank == root:
             self.bytes_sent += len(data) * (self.size - 1)
         tensor = _tensor(data).clone()
-        self._group.broadcast(tensor, root).wait()
+        with _named("broadcast"):
+            self._group.broadcast(tensor, root).wait()
         received: Bytes = tensor.numpy()
         return received
 
     def barrier(self) -> None:
-        self._group.barrier().wait()
+        with _named("barrier"):
+            self._group.barrier().wait()
+
+
+class LinkError(TersorError):
+    """An exchange did not complete: another process has died, or did not come within the group's time-out."""
+
+
+@contextmanager
+def _named(exchange: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise LinkError(
+            f"{exchange} did not complete: another process has died, or did not come within the group's time-out "
+            f"({error}). End the other processes, and start again from the last checkpoint"
+        ) from error
 
 
 def _tensor(data: Bytes) -> torch.Tensor:
