@@ -1,6 +1,6 @@
 """Frames: a message with a status in front, so that one rank's failure is known to all in the same exchange."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,22 +12,38 @@ STATUS_SIZE = 8
 
 
 class RemoteError(TersorError):
-    """Another rank failed in a collective; every rank gets this error in the same exchange."""
+    """Another rank failed in a collective; every rank gets this error in the same call.
+
+    Attributes
+    ----------
+    rank : int
+        The rank that failed first.
+    """
+
+    def __init__(self, what: str, rank: int) -> None:
+        super().__init__(f"{what}: rank {rank} failed; its own error says why. Nothing was changed here")
+        self.rank = rank
 
 
-def frame(message: bytes, status: int = OK) -> Bytes:
-    """Return the status (8 bytes, so that the message stays aligned) and the message."""
-    data = np.zeros(STATUS_SIZE + len(message), np.uint8)
-    data[0] = status
-    data[STATUS_SIZE:] = np.frombuffer(message, np.uint8)
-    return data
+def make_frame(
+    make: Callable[[], bytes], size: int, rank: int, bad: NonFiniteError | None = None
+) -> tuple[Bytes, Exception | None]:
+    """Return a frame of `size` bytes: a status (8 bytes, so that the message stays aligned) and a message.
 
-
-def failed_frame(size: int, status: int) -> Bytes:
-    """Return a frame of `size` bytes that says only that this rank failed."""
+    If this rank's input is `bad`, or `make` fails, the frame says only that; the error is returned beside it.
+    """
     data = np.zeros(size, np.uint8)
-    data[0] = status
-    return data
+    error: Exception | None = bad
+    if bad is None:
+        try:
+            message = make()
+            data[STATUS_SIZE : STATUS_SIZE + len(message)] = np.frombuffer(message, np.uint8)
+        except Exception as raised:
+            error = raised
+    if error is not None:
+        data[0] = NONFINITE if isinstance(error, NonFiniteError) else FAILED
+        data[4:8] = np.array([error.rank if isinstance(error, RemoteError) else rank], "<u4").view(np.uint8)
+    return data, error
 
 
 def payload(data: Bytes, size: int) -> Bytes:
@@ -35,27 +51,15 @@ def payload(data: Bytes, size: int) -> Bytes:
     return data[STATUS_SIZE : STATUS_SIZE + size]
 
 
-def agree(frames: Sequence[Bytes], mine: BaseException | None, what: str) -> bool:
-    """Return True if all ranks are well, False if some rank has NaN or infinity.
-
-    Raises
-    ------
-    BaseException
-        `mine`, if this rank failed.
-    RemoteError
-        If another rank failed.
-    """
-    statuses = [int(data[0]) for data in frames]
-    if isinstance(mine, NonFiniteError):
-        return False
-    if mine is not None:
-        raise mine
-    failed = [rank for rank, status in enumerate(statuses) if status not in (OK, NONFINITE)]
-    if failed:
-        raise RemoteError(f"{what}: rank {failed[0]} failed; its own error says why. Nothing was changed here")
-    return NONFINITE not in statuses
-
-
 def nonfinite_ranks(frames: Sequence[Bytes]) -> list[int]:
     """Return the ranks whose frames say that their input holds NaN or infinity."""
     return [rank for rank, data in enumerate(frames) if int(data[0]) == NONFINITE]
+
+
+def check(frames: Sequence[Bytes], mine: Exception | None, what: str) -> None:
+    """Raise this rank's own error, or RemoteError if another rank failed; NaN and infinity are no failure here."""
+    if mine is not None and not isinstance(mine, NonFiniteError):
+        raise mine
+    for data in frames:
+        if int(data[0]) not in (OK, NONFINITE):
+            raise RemoteError(what, int(data[4:8].view("<u4")[0]))

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tersor.collectives.frames import agree
+from tersor.collectives.frames import check, make_frame, nonfinite_ranks
 from tersor.collectives.link import Bytes
-from tersor.collectives.reduce import F32, Round, attempt
+from tersor.collectives.reduce import F32, Round
 from tersor.errors import NonFiniteError
 
 
@@ -12,10 +12,13 @@ def gather(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | No
     """Sum `x` over the ranks in place; returns the frames instead if some rank holds NaN or infinity."""
     link, n = state.link, len(x)
     with state.trace.coding():
-        data, mine = attempt(lambda: state.encode(x, link.rank, shared=state.shared), state.frame_size(n), bad)
+        data, mine = make_frame(
+            lambda: state.encode(x, link.rank, shared=state.shared), state.frame_size(n), link.rank, bad
+        )
     with state.trace.wiring():
         frames = link.all_gather(data)
-    if not agree(frames, mine, state.what):
+    check(frames, mine, state.what)
+    if nonfinite_ranks(frames):
         return frames
     with state.trace.coding():
         messages = [state.parse(f, n) for f in frames]

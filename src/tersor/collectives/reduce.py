@@ -1,8 +1,8 @@
 """all_reduce: the sum or mean of one float32 vector over the ranks of a link, bit-identical on all of them."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,16 +11,7 @@ from numpy.typing import NDArray
 from tersor import rng
 from tersor.codec import Codec, Shared, get_codec
 from tersor.codecs.deliver import first_nonfinite
-from tersor.collectives.frames import (
-    FAILED,
-    NONFINITE,
-    STATUS_SIZE,
-    agree,
-    failed_frame,
-    frame,
-    nonfinite_ranks,
-    payload,
-)
+from tersor.collectives.frames import STATUS_SIZE, check, make_frame, nonfinite_ranks, payload
 from tersor.collectives.link import Bytes, Link
 from tersor.encoded import Encoded
 from tersor.errors import IncompatibleError, NonFiniteError
@@ -28,23 +19,30 @@ from tersor.message import from_bytes
 
 F32 = NDArray[np.float32]
 
+# A second exchange costs more than sending so little to everybody.
+_SMALL = 32768
+
 
 @dataclass
 class Trace:
-    """What an all_reduce cost on this rank.
+    """What all_reduces cost on this rank.
 
     Attributes
     ----------
-    codec_s, wire_s : float
-        Seconds in encoding and decoding, and in exchanges.
+    spans : list of (bool, float, float)
+        Whether it was an exchange (else encoding or decoding), begin and end, by time.perf_counter.
     error, energy : float
         ||x_hat - x||**2 and ||x||**2 of this rank's own messages.
     """
 
-    codec_s: float = 0.0
-    wire_s: float = 0.0
+    spans: list[tuple[bool, float, float]] = field(default_factory=list)
     error: float = 0.0
     energy: float = 0.0
+    _open: list[tuple[bool, float]] = field(default_factory=list)
+
+    def seconds(self, wire: bool, since: float = 0.0) -> float:
+        """Return the time in exchanges (`wire`) or in encoding and decoding, from `since` on."""
+        return sum(max(end - max(begin, since), 0.0) for kind, begin, end in self.spans if kind == wire)
 
     @property
     def vnmse(self) -> float | None:
@@ -52,22 +50,29 @@ class Trace:
         return self.error / self.energy if self.energy > 0 else None
 
     @contextmanager
-    def coding(self) -> Iterator[None]:
-        """Count the time of a block as encoding or decoding."""
+    def span(self, wire: bool) -> Iterator[None]:
+        """Count the time of a block; what is counted inside it does not count twice."""
         begin = time.perf_counter()
+        if self._open:
+            outer, since = self._open[-1]
+            self.spans.append((outer, since, begin))
+        self._open.append((wire, begin))
         try:
             yield
         finally:
-            self.codec_s += time.perf_counter() - begin
+            end = time.perf_counter()
+            _, since = self._open.pop()
+            self.spans.append((wire, since, end))
+            if self._open:
+                self._open[-1] = (self._open[-1][0], end)
 
-    @contextmanager
-    def wiring(self) -> Iterator[None]:
+    def coding(self) -> AbstractContextManager[None]:
+        """Count the time of a block as encoding or decoding."""
+        return self.span(wire=False)
+
+    def wiring(self) -> AbstractContextManager[None]:
         """Count the time of a block as exchange."""
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.wire_s += time.perf_counter() - begin
+        return self.span(wire=True)
 
 
 @dataclass
@@ -121,20 +126,9 @@ class Round:
         return enc
 
 
-def attempt(make: Callable[[], bytes], size: int, bad: NonFiniteError | None) -> tuple[Bytes, BaseException | None]:
-    """Return a frame and this rank's error, if any: failures travel as a status of the frame instead of a message."""
-    if bad is not None:
-        return failed_frame(size, NONFINITE), bad
-    try:
-        return frame(make()), None
-    except NonFiniteError as error:
-        return failed_frame(size, NONFINITE), error
-    except Exception as error:
-        return failed_frame(size, FAILED), error
-
-
-def choose_topology(topology: str, size: int) -> str:
-    """Return the name of a topology; "auto" is gather for 2 ranks, else transpose.
+def choose_topology(topology: str, size: int, nbytes: int = _SMALL) -> str:
+    """Return the name of a topology; "auto" is gather for 2 ranks, and where it sends at most 32 KiB a rank, else
+    transpose.
 
     Raises
     ------
@@ -142,7 +136,7 @@ def choose_topology(topology: str, size: int) -> str:
         If there is no such topology.
     """
     if topology == "auto":
-        return "gather" if size <= 2 else "transpose"
+        return "gather" if size <= 2 or (size - 1) * nbytes <= _SMALL else "transpose"
     if topology not in ("gather", "transpose"):
         raise ValueError(f'topology must be "auto", "gather" or "transpose", got {topology!r}')
     return topology
@@ -178,7 +172,8 @@ def all_reduce(
         The same on all ranks; another one for every call.
     topology : {"auto", "gather", "transpose"}
         gather: every rank sends its message to all and decodes all. transpose: every rank owns a shard, which it gets
-        from all, sums in float32, encodes once and sends to all. "auto": gather for 2 ranks, else transpose.
+        from all, sums in float32, encodes once and sends to all. "auto": gather for 2 ranks, and where it sends at
+        most 32 KiB a rank, else transpose.
     average : bool, default False
         Divide by the number of ranks.
     nonfinite : {"raise", "propagate"}
@@ -208,7 +203,7 @@ def all_reduce(
         raise ValueError(f"{what}: {codec.spec} has messages of varying size, which collectives cannot move yet")
     if x.ndim != 1 or x.dtype != np.float32 or not x.flags.c_contiguous:
         raise ValueError(f"{what}: x must be a contiguous float32 vector, got {x.dtype} of shape {x.shape}")
-    chosen = choose_topology(topology, link.size)
+    chosen = choose_topology(topology, link.size, codec.nbytes(x.shape))
     first = first_nonfinite(x)
     bad = None if first < 0 else NonFiniteError(f"{what}: x[{first}] is {x[first]} on rank {link.rank}", first)
     if link.size == 1:
@@ -227,10 +222,11 @@ def _agree_on_shared(state: Round, x: F32, bad: NonFiniteError | None) -> list[B
     if stats is None:
         return None
     link = state.link
-    data, mine = attempt(lambda: stats.tobytes(), STATUS_SIZE + stats.nbytes, bad)
+    data, mine = make_frame(stats.tobytes, STATUS_SIZE + stats.nbytes, link.rank, bad)
     with state.trace.wiring():
         frames = link.all_gather(data)
-    if not agree(frames, mine, state.what):
+    check(frames, mine, state.what)
+    if nonfinite_ranks(frames):
         return frames
     table = np.stack([payload(f, stats.nbytes).view(np.float32) for f in frames])
     # Every rank merges, but all take the bytes of rank 0: floats may come out differently on another machine.

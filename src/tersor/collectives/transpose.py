@@ -3,15 +3,16 @@
 Two encodings on the way of every coordinate, whatever the number of ranks, and 2 (n - 1) / n messages a rank.
 """
 
-from functools import partial
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import overload
 
 import numpy as np
 
 from tersor import rng
-from tersor.collectives.frames import agree, failed_frame
+from tersor.collectives.frames import check, make_frame, nonfinite_ranks
 from tersor.collectives.link import Bytes
-from tersor.collectives.reduce import F32, Round, attempt
+from tersor.collectives.reduce import F32, Round
 from tersor.errors import NonFiniteError
 
 
@@ -29,39 +30,72 @@ def shards(size: int, ranks: int, unit: int | None) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
+class _Parts(Sequence[Bytes]):
+    """The frames for all ranks, each encoded when it is first asked for: a link sends one while the next is made."""
+
+    def __init__(self, state: Round, x: F32, ranges: list[tuple[int, int]], bad: NonFiniteError | None) -> None:
+        self._state, self._x, self._ranges, self._bad = state, x, ranges, bad
+        self._made: dict[int, Bytes] = {}
+        self.error: Exception | None = bad
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    @overload
+    def __getitem__(self, j: int) -> Bytes: ...
+    @overload
+    def __getitem__(self, j: slice) -> Sequence[Bytes]: ...
+    def __getitem__(self, j: int | slice) -> Bytes | Sequence[Bytes]:
+        if isinstance(j, slice):
+            return [self[i] for i in range(*j.indices(len(self)))]
+        if not 0 <= j < len(self):
+            raise IndexError(j)
+        if j not in self._made:
+            state, (begin, stop) = self._state, self._ranges[j]
+            with state.trace.coding():
+                self._made[j], error = make_frame(
+                    lambda: state.encode(self._x[begin:stop], state.link.rank, begin, state.shared),
+                    state.frame_size(stop - begin),
+                    state.link.rank,
+                    self._bad,
+                )
+            self.error = self.error or error
+        return self._made[j]
+
+
 def transpose(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None:
     """Sum `x` over the ranks in place; returns the frames instead if some rank holds NaN or infinity."""
     link, codec = state.link, state.codec
     ranges = shards(len(x), link.size, codec.unit)
     lengths = [stop - begin for begin, stop in ranges]
-    parts, mine = _encode_parts(state, x, ranges, bad)
-    begin, stop = ranges[link.rank]
+    parts = _Parts(state, x, ranges, bad)
+    begin = ranges[link.rank][0]
     with state.trace.wiring():
-        frames = link.all_to_all(parts, [state.frame_size(lengths[link.rank])] * link.size)
-    if not agree(frames, mine, state.what):
-        return frames
+        received = link.all_to_all(parts, [state.frame_size(lengths[link.rank])] * link.size)
+    # NaN or infinity is known before the first part is sent, so every peer hears of it and all stop here.
+    if nonfinite_ranks(received):
+        return received
 
     def reduce_and_encode() -> bytes:
-        total = np.zeros(stop - begin, np.float32)
+        # Encoding may fail after some parts are gone: all ranks hear of it in the second exchange, and stop there.
+        check(received, parts.error, state.what)
+        total = np.zeros(lengths[link.rank], np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
-            for data in frames:
+            for data in received:
                 codec.decode(state.parse(data, len(total)), out=total, add=True, weight=state.weight)
-        return codec.encode(
-            total, seed=rng.mix64(state.seed, step=1), sender=link.size + link.rank, start=begin
-        ).to_bytes()
+        seed = rng.mix64(state.seed, step=1)
+        return codec.encode(total, seed=seed, sender=link.size + link.rank, start=begin).to_bytes()
 
-    # All frames have the size of the largest, so that one all-gather moves them.
-    size = max(state.frame_size(n) for n in lengths)
     with state.trace.coding():
-        data, mine = attempt(reduce_and_encode, size, None)
-        padded = failed_frame(size, int(data[0]))
-        padded[: len(data)] = data
+        # All frames have the size of the largest, so that one all-gather moves them.
+        data, mine = make_frame(reduce_and_encode, max(map(state.frame_size, lengths)), link.rank)
     with state.trace.wiring():
-        frames = link.all_gather(padded)
-    if not agree(frames, mine, state.what):
+        frames = link.all_gather(data)
+    check(frames, mine, state.what)
+    if nonfinite_ranks(frames):
         return frames
     with state.trace.coding():
-        messages = [state.parse(f[: state.frame_size(n)], n) for f, n in zip(frames, lengths, strict=True)]
+        messages = [state.parse(f, n) for f, n in zip(frames, lengths, strict=True)]
         if state.own is not None:
             for data, (a, b) in zip(parts, ranges, strict=True):
                 codec.decode(state.parse(data, b - a), out=state.own[a:b])
@@ -69,21 +103,3 @@ def transpose(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] |
         for enc, (a, b) in zip(messages, ranges, strict=True):
             codec.decode(enc, out=x[a:b])
     return None
-
-
-def _encode_parts(
-    state: Round, x: F32, ranges: list[tuple[int, int]], bad: NonFiniteError | None
-) -> tuple[list[Bytes], BaseException | None]:
-    parts: list[Bytes] = []
-    mine: BaseException | None = bad
-    with state.trace.coding():
-        for a, b in ranges:
-            make = partial(state.encode, x[a:b], state.link.rank, a, state.shared)
-            part, error = attempt(make, state.frame_size(b - a), bad)
-            parts.append(part)
-            mine = mine or error
-    if mine is not None and bad is None:
-        # One shard failed: every peer must hear of it, not only that shard's owner.
-        status = max(int(part[0]) for part in parts)
-        parts = [failed_frame(len(part), status) for part in parts]
-    return parts, mine

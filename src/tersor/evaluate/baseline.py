@@ -3,9 +3,9 @@
 No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from tersor.evaluate.pacing import paced
+from tersor.torch.lane import Lane
 
 
 @dataclass
@@ -23,6 +24,8 @@ class BaselineStats:
     bytes_sent: int = 0
     codec_s: float = 0.0
     wire_s: float = 0.0
+    exposed_codec_s: float = 0.0
+    exposed_wire_s: float = 0.0
     vnmse: float | None = None
     nonfinite: int = 0
 
@@ -39,26 +42,38 @@ class BaselineHook:
     def __init__(self, rate: float | None) -> None:
         self.rate = rate
         self.stats = BaselineStats()
+        self.lane = Lane()
         self.__name__ = self.__qualname__ = "bf16_all_reduce"  # DDP asks for both
 
     def __call__(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        size = dist.get_world_size()
-        begun = time.perf_counter()
-        gradient = bucket.buffer()
-        half = gradient.to(torch.bfloat16)
-        cast = time.perf_counter()
-        # A ring, or anything else that is optimal, sends 2 (N-1)/N of the bytes from every rank.
-        nbytes = 2 * (size - 1) * half.numel() * half.element_size() // size
-        paced(self.rate, nbytes, dist.barrier, lambda: dist.all_reduce(half))
-        moved = time.perf_counter()
-        gradient.copy_(half).div_(size)
-        self.stats.codec_s += (cast - begun) + (time.perf_counter() - moved)
-        self.stats.wire_s += moved - cast
-        self.stats.bytes_sent += nbytes
-        self.stats.steps += bucket.is_last()
+        gradient, last = bucket.buffer(), bucket.is_last()
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(gradient)
+        self.lane.submit(partial(self.reduce, gradient, last, future), last)
         return future
+
+    def reduce(self, gradient: torch.Tensor, last: bool, future: "torch.futures.Future[torch.Tensor]") -> None:
+        """Reduce one bucket, on the hook's lane, while backward goes on."""
+        try:
+            size, trace = dist.get_world_size(), self.lane.trace
+            with trace.coding():
+                half = gradient.to(torch.bfloat16)
+            # A ring, or anything else that is optimal, sends 2 (N-1)/N of the bytes from every rank.
+            nbytes = 2 * (size - 1) * half.numel() * half.element_size() // size
+            with trace.wiring():
+                paced(self.rate, nbytes, dist.barrier, lambda: dist.all_reduce(half))
+            with trace.coding():
+                gradient.copy_(half).div_(size)
+            self.stats.bytes_sent += nbytes
+            if last:
+                trace = self.lane.end_step()
+                self.stats.codec_s += trace.seconds(wire=False)
+                self.stats.wire_s += trace.seconds(wire=True)
+                self.stats.exposed_codec_s = self.lane.exposed_codec_s
+                self.stats.exposed_wire_s = self.lane.exposed_wire_s
+                self.stats.steps += 1
+            future.set_result(gradient)
+        except Exception as error:
+            future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation
 
 
 def register_baseline(model: DistributedDataParallel, rate: float | None) -> BaselineHook:

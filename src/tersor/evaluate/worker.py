@@ -179,8 +179,8 @@ class Training:
             kind="end",
             steps=self.step,
             seconds=self.seconds,
-            codec_s=stats.codec_s,
-            wire_s=stats.wire_s,
+            codec_s=stats.exposed_codec_s,
+            wire_s=stats.exposed_wire_s,
             sent=stats.bytes_sent,
             wired=self.wired if name else None,
             nonfinite=stats.nonfinite,
@@ -230,8 +230,8 @@ class Training:
                 accuracy=self.accuracies[-1],
                 loss=sum(losses) / 1e6 / total if all(finites) else None,
                 sent=self.hook.stats.bytes_sent,
-                codec_s=self.hook.stats.codec_s,
-                wire_s=self.hook.stats.wire_s,
+                codec_s=self.hook.stats.exposed_codec_s,
+                wire_s=self.hook.stats.exposed_wire_s,
                 vnmse=self.gradient_error(),
             )
         return self.finished(all(finites))

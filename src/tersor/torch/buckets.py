@@ -63,17 +63,24 @@ class Layout:
 
     def finish(self, done: Sequence[Bucket], last: bool) -> None:
         """Complete the futures of the buckets that are `done`, and at the end of those that were held."""
-        for bucket in done:
+        complete = list(done)
+        if last:
+            results = {p: part for b in done for p, part in zip(b.positions, _split(b), strict=True)}
+            for bucket in self._held:
+                if bucket not in done:
+                    for position, part in zip(bucket.positions, _split(bucket), strict=True):
+                        part.copy_(results[position])
+                    complete.append(bucket)
+            self._held, self._wanted = [], []
+        # Last of all: the next step may begin as soon as the futures are done.
+        for bucket in complete:
             bucket.future.set_result(bucket.tensor)
-        if not last:
-            return
-        results = {p: part for b in done for p, part in zip(b.positions, _split(b), strict=True)}
-        for bucket in self._held:
-            if bucket not in done:
-                for position, part in zip(bucket.positions, _split(bucket), strict=True):
-                    part.copy_(results[position])
-                bucket.future.set_result(bucket.tensor)
-        self._held, self._wanted = [], []
+
+    def fail(self, bucket: Bucket, error: Exception) -> None:
+        """End `bucket`, and those that were held, with an error."""
+        for each in {bucket, *self._held}:
+            if not each.future.done():
+                each.future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation
 
     def state(self) -> list[list[int]]:
         """Return the positions in every bucket of the last step."""

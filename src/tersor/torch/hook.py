@@ -1,10 +1,11 @@
 """CommHook: DDP's gradient buckets averaged while they travel encoded.
 
-All collectives of a bucket are issued from the hook's body, in bucket order, and the hook returns a completed future:
-collectives inside callbacks are unordered across buckets on gloo and can abort the process.
+Every bucket is reduced on one thread of the hook's own, in bucket order and over connections of its own, while backward
+goes on: collectives inside callbacks are unordered across buckets on gloo and can abort the process.
 """
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tersor.torch.buckets import Bucket, Layout
 from tersor.torch.collectives import reduce_tensor
 from tersor.torch.feedback import Feedback
 from tersor.torch.identity import check_identical
+from tersor.torch.lane import Lane
 from tersor.torch.link import TorchLink
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class HookStats:
         Payload bytes handed to the transport, with headers, scales and padding.
     codec_s, wire_s : float
         Seconds in encoding and decoding, and in exchanges (with waiting for other ranks).
+    exposed_codec_s, exposed_wire_s : float
+        The part of these that came after the last gradient was ready: what a step waited for.
     vnmse : float or None
         ||x_hat - x||**2 / ||x||**2 of this rank's own messages in the last full step; None if the codec has no law.
     nonfinite : int
@@ -57,6 +61,8 @@ class HookStats:
     bytes_sent: int = 0
     codec_s: float = 0.0
     wire_s: float = 0.0
+    exposed_codec_s: float = 0.0
+    exposed_wire_s: float = 0.0
     vnmse: float | None = None
     nonfinite: int = 0
 
@@ -149,7 +155,9 @@ class CommHook:
         self._feedback = Feedback() if error_feedback else None
         self._layout = Layout()
         self._step = 0
-        self._trace, self._finite = Trace(), True
+        self._lane = Lane()
+        self._finite = True
+        self._broken: Exception | None = None
         self.bind(group, link)
 
     @property
@@ -171,15 +179,25 @@ class CommHook:
             )
         last = bucket.is_last()
         mine = self._layout.bucket(bucket.index(), bucket.buffer(), bucket.parameters())
-        if mine.index == 0:
-            self._begin_step()
         work = self._layout.ready(mine, last)
-        for each in work:
-            self._reduce(each)
-        if last:
-            self._end_step()
-        self._layout.finish(work, last)
+        self._lane.submit(partial(self._run, mine, work, last), last)
         return mine.future
+
+    def _run(self, mine: Bucket, work: list[Bucket], last: bool) -> None:
+        try:
+            if mine.index == 0:
+                self._begin_step()
+            if self._broken is not None:
+                raise self._broken
+            for each in work:
+                self._reduce(each)
+            if last:
+                self._end_step()
+            self._layout.finish(work, last)
+        except Exception as error:
+            # What ends one bucket is known to all ranks, so all of them skip the rest of the step.
+            self._broken = error
+            self._layout.fail(mine, error)
 
     # State.
 
@@ -235,7 +253,6 @@ class CommHook:
             feedback.add_to(x, bucket.positions, bucket.sizes)
             sent.append(x.copy())
 
-        trace = Trace()
         counted = link.bytes_sent
         finite = reduce_tensor(
             bucket.tensor,
@@ -246,7 +263,7 @@ class CommHook:
             average=True,
             nonfinite=self.nonfinite,
             own=own,
-            trace=trace,
+            trace=self._lane.trace,
             what=f"gradient bucket {bucket.index} of step {self._step}",
             before=before if feedback else None,
         )
@@ -257,14 +274,11 @@ class CommHook:
         stats.buckets += 1
         stats.coordinates += bucket.tensor.numel()
         stats.bytes_sent += link.bytes_sent - counted
-        stats.codec_s += trace.codec_s
-        stats.wire_s += trace.wire_s
         stats.nonfinite += not finite
-        self._trace.error += trace.error
-        self._trace.energy += trace.energy
 
     def _begin_step(self) -> None:
-        self._trace, self._finite = Trace(), True
+        self._lane.trace = Trace()
+        self._finite, self._broken = True, None
         if self._feedback is not None:
             self._feedback.discard()
 
@@ -272,15 +286,19 @@ class CommHook:
         # A step with NaN anywhere is skipped by its optimizer, so nothing of it was delivered.
         if self._feedback is not None and self._finite:
             self._feedback.commit()
-        self.stats.vnmse = self._trace.vnmse
-        self.stats.steps += 1
+        trace, stats = self._lane.end_step(), self.stats
+        stats.codec_s += trace.seconds(wire=False)
+        stats.wire_s += trace.seconds(wire=True)
+        stats.exposed_codec_s, stats.exposed_wire_s = self._lane.exposed_codec_s, self._lane.exposed_wire_s
+        stats.vnmse = trace.vnmse
+        stats.steps += 1
         self._step += 1
         if self.check_every and self._step % self.check_every == 0:
             check_identical(self._layout.parameters(), self._current_link())
 
     def _current_link(self) -> Link:
         if self._link is None:
-            self._link = self._given_link or TorchLink(self._group)
+            self._link = self._given_link or TorchLink.beside(self._group)
         return self._link
 
 

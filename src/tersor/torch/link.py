@@ -1,5 +1,7 @@
 """TorchLink: a Link over a torch.distributed process group that moves CPU bytes (gloo, MPI)."""
 
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,6 +17,8 @@ from tersor.errors import TersorError
 
 _TAG = 0x7E
 _TIMEOUT = timedelta(minutes=5)
+_lock = threading.Lock()
+_opened: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
 
 
 class TorchLink(Link):
@@ -47,15 +51,20 @@ class TorchLink(Link):
         self._use(chosen)
 
     @classmethod
-    def beside(cls, group: "dist.ProcessGroup | None" = None, timeout: timedelta = _TIMEOUT) -> "TorchLink":
+    def beside(cls, group: "dist.ProcessGroup | None" = None) -> "TorchLink":
         """Return a link with connections of its own, so that its exchanges need no order with those of `group`.
 
         Every rank of `group` must call this. (new_group is no help: every process of the default group would have to
         call it, and its local form hangs when ranks were in different numbers of groups before.)
         """
         link = cls(group)
-        store = PrefixStore(f"tersor/{link._group.group_name}", _get_default_store())
-        link._use(ProcessGroupGloo(store, link.rank, link.size, timeout))
+        parent = link._group
+        with _lock:
+            _opened[parent] = _opened.get(parent, 0) + 1
+        store = PrefixStore(f"tersor/{parent.group_name}/{_opened[parent]}", _get_default_store())
+        options = getattr(parent._get_backend(torch.device("cpu")), "options", None)
+        with _named("opening connections"):
+            link._use(ProcessGroupGloo(store, link.rank, link.size, getattr(options, "_timeout", _TIMEOUT)))
         return link
 
     def _use(self, group: Any) -> None:
@@ -72,17 +81,22 @@ class TorchLink(Link):
     def all_to_all(self, parts: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         # Point to point: gloo's own all_to_all takes 1.4 to 2 times as long on a slow link. All receives are posted
         # first; one send per peer and round keeps every link busy in both directions.
-        self.bytes_sent += sum(len(part) for i, part in enumerate(parts) if i != self.rank)
         room = [torch.empty(n, dtype=torch.uint8) for n in sizes]
         peers = [(self.rank + step) % self.size for step in range(1, self.size)]
         with _named("all_to_all"):
             receives = [self._group.recv([room[i]], i, _TAG) for i in reversed(peers) if sizes[i]]
+            sending = None
             for i in peers:
-                if len(parts[i]):
-                    self._group.send([_tensor(parts[i])], i, _TAG).wait()
-            for work in receives:
-                work.wait()
-        room[self.rank] = _tensor(parts[self.rank])
+                part = _tensor(parts[i])  # parts may be made here, while the one before is on its way
+                if sending is not None:
+                    sending.wait()
+                sending = self._group.send([part], i, _TAG) if len(part) else None
+            own = _tensor(parts[self.rank])
+            for work in [sending, *receives]:
+                if work is not None:
+                    work.wait()
+        self.bytes_sent += sum(len(parts[i]) for i in peers)
+        room[self.rank] = own
         return [t.numpy() for t in room]
 
     def broadcast(self, data: Bytes, root: int) -> Bytes:
