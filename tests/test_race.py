@@ -220,11 +220,12 @@ def drift(rank, events):
     from tersor.evaluate.workloads import build_model
 
     class Drifting(BaselineHook):
-        def __call__(self, state, bucket: torch._C._distributed_c10d.GradBucket) -> torch.futures.Future[torch.Tensor]:
-            future = super().__call__(state, bucket)
+        def reduce(self, gradient, last, future):
+            reduced = torch.futures.Future()
+            super().reduce(gradient, last, reduced)
             if self.stats.steps == 7 and rank == 2:
-                bucket.buffer()[0] += 1e-3
-            return future
+                gradient[0] += 1e-3
+            future.set_result(reduced.wait())
 
     config = {"rank": rank, "workers": 4, "rate": None, "tier": "none", "workload": "digits-mlp", "interface": None}
     worker = Worker({**config, "events": os.open(events, os.O_WRONLY | os.O_APPEND)})
