@@ -167,9 +167,10 @@ def explain(race: Race) -> list[tuple[str, str]]:
         ),
         (
             "A step",
-            "Compute, encode + decode and wire add up to the step; they are means over the workers. Wire is "
-            "the time in calls of the transport, waiting for the slowest worker included; compute is what is "
-            "left, and grows where more workers than cores have work to do at the same time.",
+            "Compute, encode + decode and wire add up to the step; they are means over the workers. Encoding, "
+            "decoding and the wire count from the moment when backward had nothing more to do: what goes on beside "
+            "it is hidden. Wire is the time in calls of the transport, waiting for the slowest worker included; "
+            "compute is what is left, and grows where more workers than cores have work to do at the same time.",
         ),
         ("kB a rank a step", bytes_text),
         (
