@@ -43,12 +43,15 @@ class BaselineHook:
         self.rate = rate
         self.stats = BaselineStats()
         self.lane = Lane()
+        self.error: Exception | None = None
         self.__name__ = self.__qualname__ = "bf16_all_reduce"  # DDP asks for both
 
     def __call__(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         gradient, last = bucket.buffer(), bucket.is_last()
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         self.lane.submit(partial(self.reduce, gradient, last, future), last)
+        if last and self.error is not None:
+            raise self.error
         return future
 
     def reduce(self, gradient: torch.Tensor, last: bool, future: "torch.futures.Future[torch.Tensor]") -> None:
@@ -73,7 +76,7 @@ class BaselineHook:
                 self.stats.steps += 1
             future.set_result(gradient)
         except Exception as error:
-            future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation
+            self.error = error
 
 
 def register_baseline(model: DistributedDataParallel, rate: float | None) -> BaselineHook:

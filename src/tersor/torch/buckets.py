@@ -76,12 +76,6 @@ class Layout:
         for bucket in complete:
             bucket.future.set_result(bucket.tensor)
 
-    def fail(self, bucket: Bucket, error: Exception) -> None:
-        """End `bucket`, and those that were held, with an error."""
-        for each in {bucket, *self._held}:
-            if not each.future.done():
-                each.future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation
-
     def state(self) -> list[list[int]]:
         """Return the positions in every bucket of the last step."""
         return [list(b) for b in self._current]

@@ -181,6 +181,8 @@ class CommHook:
         mine = self._layout.bucket(bucket.index(), bucket.buffer(), bucket.parameters())
         work = self._layout.ready(mine, last)
         self._lane.submit(partial(self._run, mine, work, last), last)
+        if last and self._broken is not None:
+            raise self._broken
         return mine.future
 
     def _run(self, mine: Bucket, work: list[Bucket], last: bool) -> None:
@@ -197,7 +199,6 @@ class CommHook:
         except Exception as error:
             # What ends one bucket is known to all ranks, so all of them skip the rest of the step.
             self._broken = error
-            self._layout.fail(mine, error)
 
     # State.
 

@@ -27,12 +27,18 @@ class Lane:
         self._executor: ThreadPoolExecutor | None = None
 
     def submit(self, job: Callable[[], None], last: bool) -> None:
-        """Queue a job, which must not raise; `last` says that backward waits from now on."""
+        """Queue a job, which must not raise.
+
+        The `last` one of a step is waited for: backward has nothing more to do, and what ended a bucket can then be
+        raised as it is (DDP turns the exception of a future into a failed cast to a tensor).
+        """
         if last:
             self._idle_since = time.perf_counter()
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="tersor")
-        self._executor.submit(job)
+        future = self._executor.submit(job)
+        if last:
+            future.result()
 
     def end_step(self) -> Trace:
         """Close the books of a step; returns its trace."""
