@@ -120,7 +120,7 @@ def estimates(codec, x, n, **options):
 
 
 def bias_in_sigmas(codec, x, n):
-    """How far the squared bias of the mean of n estimates is above what chance gives, in standard deviations; worst z."""
+    """How far the squared bias of the mean of n estimates is above chance, in standard deviations; the worst z."""
     made = estimates(codec, x, n)
     off = made.mean(0) - x
     chance = made.var(0, ddof=1) / n
@@ -174,7 +174,9 @@ def check_threads(codec):
             if enc.to_bytes() != expected[k][0] or not same_bits(codec.decode(enc), expected[k][1]):
                 failures.append(k)
 
-    threads = [threading.Thread(target=work, args=(order,)) for order in ([0, 1, 2, 3, 4, 5] * 3, [5, 4, 3, 2, 1, 0] * 3)]
+    threads = [
+        threading.Thread(target=work, args=(order,)) for order in ([0, 1, 2, 3, 4, 5] * 3, [5, 4, 3, 2, 1, 0] * 3)
+    ]
     for t in threads:
         t.start()
     for t in threads:
@@ -228,10 +230,22 @@ def check_law(codec):
 
 
 def check_rounding(codec):
-    """`rounds_to_nearest`: no chance, and an error of at most 1/128 of the largest coordinate; with a bias, others do not."""
+    """`rounds_to_nearest`: no chance, an error of at most 1/128 of the largest coordinate, and not lossless."""
     x = normal(400)
     value = codec.decode(codec.encode(x, seed=1))
     fine = np.max(np.abs(value - x)) <= np.max(np.abs(x)) / 128
     steady = same_bits(value, codec.decode(codec.encode(x, seed=2, sender=3)))
     nearest = fine and steady and not np.array_equal(value, x)
     assert nearest == codec.claims.rounds_to_nearest
+
+
+def check_dtype_arguments(codec):
+    """nbytes takes the dtype of an array as well as its name; other dtypes and axes are refused."""
+    x = normal(3, 40)
+    assert codec.nbytes(x.shape, x.dtype) == codec.nbytes([3, 40], "float32") == codec.nbytes(x.shape)
+    assert codec.nbytes(x.shape, axis=1) == codec.nbytes(x.shape, axis=-1)
+    for dtype in ("int32", np.int64, np.dtype("float128"), "f4", None):
+        with pytest.raises(TypeError, match="dtype"):
+            codec.nbytes(x.shape, dtype)
+    with pytest.raises(ValueError, match="axis"):
+        codec.nbytes(x.shape, axis=0)

@@ -113,7 +113,7 @@ def check_nonfinite(codec):
 
 
 def check_extremes(codec, scale_free):
-    """From denormals to the largest float the estimate is finite and, where the format has the range, as good as ever."""
+    """From denormals to the largest float the estimate is finite and, where the format has the range, no worse."""
     x = normal(500)
     usual = tersor.nmse(x, codec.decode(codec.encode(x, seed=1)))
     for factor, tolerance in ((TINY, 0.5), (2.0**-96, 1e-6), (2.0**96, 1e-6), (HUGE, 0.5)):
@@ -129,12 +129,18 @@ def check_extremes(codec, scale_free):
         else:
             assert np.max(np.abs(value - scaled)) <= max(2.0**-20, float(np.max(np.abs(scaled))))
     top = np.finfo(np.float32).max
-    for x in (np.full(100, top), np.array([top, -top, top / 2]), np.array([top, 1.0]), np.eye(1, 64)[0] * top, normal(64) * 8e37):
+    for x in (
+        np.full(100, top),
+        np.array([top, -top, top / 2]),
+        np.array([top, 1.0]),
+        np.eye(1, 64)[0] * top,
+        normal(64) * 8e37,
+    ):
         x = np.clip(x, -top, top).astype(np.float32)
         try:
             value = codec.decode(codec.encode(x, seed=1))
         except tersor.RangeError:
-            # EDEN's scale and norm may be beyond float32 where the values are not: g is up to 1.6 times their root mean square.
+            # EDEN's scale and norm may be beyond float32 where x is not: g is up to 1.6 times its root mean square.
             assert not scale_free or (codec.name in ("eden", "drive") and needs_wider_scale(codec, x))
             continue
         assert np.isfinite(value).all()
@@ -186,7 +192,7 @@ def check_types(codec):
 
 
 def check_torch(codec, torch):
-    """Tensors of every float dtype, leaf or not, any strides: a tensor comes back, without a graph, the input as it was."""
+    """Tensors of every float dtype, leaf or not, any strides: a tensor without a graph comes back, x is as it was."""
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         base = torch.from_numpy(normal(6, 10)).to(dtype)
         expected = codec.encode(base, seed=1).to_bytes()
@@ -222,6 +228,11 @@ def check_torch(codec, torch):
         assert torch.isfinite(codec.decode(codec.encode(top, seed=1))).all()
     half = torch.tensor([65504.0, -65504.0, 65504.0, 100.0], dtype=torch.float16)
     assert torch.isfinite(codec.decode(codec.encode(half, seed=1))).all()
-    for x in (torch.arange(3), torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.complex64), torch.eye(3).to_sparse()):
+    for x in (
+        torch.arange(3),
+        torch.zeros(3, dtype=torch.bool),
+        torch.zeros(3, dtype=torch.complex64),
+        torch.eye(3).to_sparse(),
+    ):
         with pytest.raises(TypeError):
             codec.encode(x, seed=1)

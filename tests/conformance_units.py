@@ -1,5 +1,6 @@
 """The contract of codecs, continued: rows that move as bytes, batches, units that were lost, and sums of messages."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,15 @@ def check_rows(codec):
         value = codec.decode(enc)
         n = shape[0]
         assert len(enc) == n
-        for cut in (slice(2, 5), slice(None), slice(4, 4), slice(n, n), slice(None, None, -1), slice(-3, None, 2), slice(1, 99)):
+        for cut in (
+            slice(2, 5),
+            slice(None),
+            slice(4, 4),
+            slice(n, n),
+            slice(None, None, -1),
+            slice(-3, None, 2),
+            slice(1, 99),
+        ):
             part = enc[cut]
             assert part.shape == value[cut].shape and part.nbytes == len(part.to_bytes())
             assert same_bits(codec.decode(part), value[cut]), (shape, cut)
@@ -24,6 +33,9 @@ def check_rows(codec):
         for chosen in ([0], [n - 1, 0, 0, 2], [], [-1, -n], np.array([1, 1], np.uint8)):
             part = enc.take(chosen)
             assert same_bits(codec.decode(part), value[np.asarray(chosen, np.int64)]), (shape, chosen)
+        per_entry = int(np.prod(shape[1:-1]))
+        assert enc[2:5].start == 2 * per_entry and enc[2:][1:].start == 3 * per_entry
+        assert enc[::-1].start == enc[::2].start == enc.take([2, 3]).start == 0, "rows that are no unbroken run"
         joined = tersor.concat([enc[:2], enc[2:3], enc[3:3], enc[3:]])
         assert same_message(joined, enc)
         assert same_bits(codec.decode(tersor.concat([enc[5:], enc[:2]])), np.concatenate([value[5:], value[:2]]))
@@ -59,16 +71,13 @@ def check_empty_rows(codec):
 
 
 def check_batches(codec):
-    """Any split of rows, or of a vector at its blocks, gives the bytes of the whole if each part says where it starts."""
+    """Any split of rows, or of a vector at its blocks, gives the bytes of the whole if parts say where they start."""
     x = normal(12, 24)
     shared = shared_for(codec, [x])
     whole = codec.encode(x, seed=6, axis=-1, shared=shared)
     for cuts in ([6], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], [5, 5, 11], [0, 12]):
         bounds = [0, *cuts, 12]
-        parts = [
-            codec.encode(x[a:b], seed=6, axis=-1, shared=shared, start=a)
-            for a, b in zip(bounds, bounds[1:], strict=False)
-        ]
+        parts = [codec.encode(x[a:b], seed=6, axis=-1, shared=shared, start=a) for a, b in itertools.pairwise(bounds)]
         assert same_message(tersor.concat(parts), whole), cuts
     y = normal(4, 3, 24)
     shared = shared_for(codec, [y])

@@ -1,8 +1,7 @@
 """Settings of all tests: this folder on the path for its helpers, and hypothesis without clocks or chance."""
 
-import pytest
-
 import hypothesis
+import pytest
 
 hypothesis.settings.register_profile("tersor", deadline=None, derandomize=True, database=None, print_blob=True)
 hypothesis.settings.load_profile("tersor")

@@ -28,7 +28,6 @@ def installed():
 
 
 BACKENDS = installed() or [pytest.param("native", marks=pytest.mark.skip(reason="no backend but the reference"))]
-NAN32 = np.float32(np.nan)
 
 
 def edge_inputs(n):
@@ -61,13 +60,14 @@ def case_fwht(backend):
     for n in (1, 2, 4, 8, 16, 64, 1024, 4096, 8192):
         for x in edge_inputs(3 * n).values():
             work = x.reshape(3, n).copy()
-            backend.fwht(work)
+            with np.errstate(all="ignore"):
+                backend.fwht(work)
             yield work
     yield backend.fwht(np.zeros((0, 16), np.float32))
 
 
 def case_rotate(backend):
-    for n in (1, 2, 4, 12, 16, 80, 96, 576, 1008, 1024, 2112, 4096):
+    for n in (1, 2, 4, 12, 16, 80, 96, 576, 992, 1024, 2112, 4096):
         assert padded_length(n) == n
         for start in (0, 1, 31, 4096, 2**32 - 4, 2**63 - 8192):
             for rounds in (1, 2, 3):
@@ -143,7 +143,20 @@ def case_eden_decode(backend):
             out = np.full(len(x), 0.25, np.float32)
             with np.errstate(all="ignore"):
                 backend.eden_decode(
-                    codes, scales, rounds, unit, KEY, start, by_rows, bits, lloyd_max.levels(bits), weight, add, present, full, out
+                    codes,
+                    scales,
+                    rounds,
+                    unit,
+                    KEY,
+                    start,
+                    by_rows,
+                    bits,
+                    lloyd_max.levels(bits),
+                    weight,
+                    add,
+                    present,
+                    full,
+                    out,
                 )
             yield out
 
@@ -184,7 +197,15 @@ def case_sq_add(backend):
     g = np.random.default_rng(0)
     for n, unit in ((0, 5), (1, 1), (9, 4), (4097, 4096), (700, 70)):
         count = -(-n // unit)
-        for a_width, b_width, width in ((1, 1, 8), (3, 8, 16), (7, 5, 8), (8, 16, 32), (32, 4, 32), (16, 16, 16), (1, 1, 1)):
+        for a_width, b_width, width in (
+            (1, 1, 8),
+            (3, 8, 16),
+            (7, 5, 8),
+            (8, 16, 32),
+            (32, 4, 32),
+            (16, 16, 16),
+            (1, 1, 1),
+        ):
 
             def codes(w, top, n=n, unit=unit, count=count):
                 rows = [g.integers(0, 1 << top, (1, min(unit, n - k * unit))).astype(np.uint32) for k in range(count)]
@@ -203,8 +224,60 @@ def case_sq_add(backend):
             yield out
 
 
+HALF_LENGTHS = (0, 1, 7, 8, 17, 100, 4097, 70_000)
+
+
+def half_edges():
+    """Both sides of every border of the 16-bit formats."""
+    borders = [0x33000000, 0x33000001, 0x387FC000, 0x387FDFFF, 0x387FE000, 0x38800000, 0x477FE000, 0x477FEFFF, 0x477FF000]
+    borders += [0x3F801000, 0x3F803000, 0x3F808000, 0x3F818000, 0x7F7F7FFF, 0x7F7F8000, 0x7F7FFFFF, 0x00000001, 0x00800000]
+    bits = np.array([b + k for b in borders for k in (-1, 0, 1)] + [0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0], np.uint32)
+    return np.concatenate([bits, bits | np.uint32(1 << 31)]).view(np.float32)
+
+
+def half_inputs():
+    for n in HALF_LENGTHS:
+        yield from edge_inputs(n).values()
+    yield half_edges()
+
+
+def case_first_nonfinite(backend):
+    for x in half_inputs():
+        yield np.array(backend.first_nonfinite(x))
+
+
+def case_half_encode(backend):
+    for x in half_inputs():
+        for kind in (0, 1):
+            out = np.full(len(x), 7, np.uint16)
+            found = backend.half_encode(x, kind, out)
+            yield out
+            yield np.array(found)
+
+
+def case_half_decode(backend):
+    for kind in (0, 1):
+        for n in HALF_LENGTHS[:-1]:
+            codes = np.random.default_rng(n).integers(0, 2**16, n).astype(np.uint16)
+            for weight, add in ((1.0, False), (-0.3, True), (0.0, False)):
+                out = np.full(n, 0.25, np.float32)
+                backend.half_decode(codes, kind, weight, add, out)
+                yield out
+        out = np.zeros(2**16, np.float32)
+        backend.half_decode(np.arange(2**16, dtype=np.uint16), kind, 1.0, False, out)
+        yield out
+
+
 def int8_arguments():
-    for n, row, block in ((0, 0, 8), (1, 1, 8), (100, 100, 32), (4097, 4097, 256), (300, 30, 8), (300, 3, 256), (96, 32, 32)):
+    for n, row, block in (
+        (0, 0, 8),
+        (1, 1, 8),
+        (100, 100, 32),
+        (4097, 4097, 256),
+        (300, 30, 8),
+        (300, 3, 256),
+        (96, 32, 32),
+    ):
         for x in edge_inputs(n).values():
             yield x, row, block
 
@@ -233,8 +306,15 @@ def case_int8_decode(backend):
             yield out
 
 
+def equal(a, b, wire):
+    """Equal bytes; any NaN equals any other, except in the float32 planes that go on the wire."""
+    if a.dtype.kind == "f" and not (wire and a.dtype == np.float32):
+        a, b = (np.where(np.isnan(v), v.dtype.type(np.nan), v) for v in (a, b))
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
 def test_every_operation_has_a_case():
-    assert OPERATIONS == sorted(name.removeprefix("case_") for name in globals() if name.startswith("case_"))
+    assert sorted(name.removeprefix("case_") for name in globals() if name.startswith("case_")) == OPERATIONS
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -247,16 +327,7 @@ def test_same_bytes(operation, name):
         count += 1
         if expected is None:
             continue
-        assert expected.dtype == got.dtype and expected.shape == got.shape
-        if operation.endswith("encode") or expected.dtype.kind != "f":
-            # what goes on the wire, NaN scales included
-            same = expected.tobytes() == got.tobytes() or expected.dtype == np.float64
-        else:
-            same = True
-        nan = np.isnan(expected) if expected.dtype.kind == "f" else np.zeros(expected.shape, bool)
-        assert same and np.array_equal(nan, np.isnan(got) if nan.any() else nan), f"output {count} of {operation}"
-        where = ~nan
-        assert expected[where].tobytes() == got[where].tobytes(), f"output {count} of {operation}"
+        assert equal(expected, got, wire=operation.endswith("encode")), f"output {count} of {operation}"
     assert count >= 29
 
 
@@ -274,7 +345,9 @@ def test_same_messages(name, spec):
                     tersor.set_num_threads(threads)
                     try:
                         enc = codec.encode(x, seed=3, nonfinite="propagate")
-                        made.append((enc.to_bytes(), np.nan_to_num(codec.decode(enc), nan=1.5).tobytes(), repr(enc.error)))
+                        made.append(
+                            (enc.to_bytes(), np.nan_to_num(codec.decode(enc), nan=1.5).tobytes(), repr(enc.error))
+                        )
                     except tersor.RangeError as error:
                         made.append(str(error))
                     finally:

@@ -49,7 +49,9 @@ def test_strided_input():
     assert np.array_equal(unpack(wide[:, ::2], 4, 20), np.arange(80).reshape(4, 20) % 16)
 
 
-@pytest.mark.parametrize(("shape", "bits", "n"), [((1, 3), 4, 5 + 3), ((1, 2), 4, 5), ((4,), 4, 8), ((1, 1, 4), 4, 8), ((2, 0), 1, 1)])
+@pytest.mark.parametrize(
+    ("shape", "bits", "n"), [((1, 3), 4, 5 + 3), ((1, 2), 4, 5), ((4,), 4, 8), ((1, 1, 4), 4, 8), ((2, 0), 1, 1)]
+)
 def test_wrong_sizes(shape, bits, n):
     with pytest.raises(ValueError, match="bytes a row"):
         unpack(np.zeros(shape, np.uint8), bits, n)

@@ -1,4 +1,4 @@
-"""EDEN against its mathematics: closed forms, identities, known failures of one rotation, edges (quantizers.md section 8)."""
+"""EDEN against its mathematics: closed forms, identities, known failures of one rotation (quantizers.md section 8)."""
 
 from math import sqrt
 
@@ -156,7 +156,7 @@ def test_one_rotation_keeps_a_floor_and_two_do_not():
 
 
 def test_auto_sees_what_needs_two():
-    """(2, 1, 0, ...) with d = 1024 gets two rounds, N(0, 1) with d = 4096 one; each block decides for itself (check 4)."""
+    """(2, 1, 0, ...), d = 1024, gets two rounds, N(0, 1), d = 4096, one; each block decides for itself (check 4)."""
     codec = tersor.Eden(bits=4)
 
     def rounds(x):
@@ -168,6 +168,9 @@ def test_auto_sees_what_needs_two():
     assert rounds(np.ones(4096, np.float32)) == [1]
     # the threshold itself: k equal coordinates have a fourth moment of 1/k
     assert rounds(sparse(4096, *[1.0] * 1024)) == [1] and rounds(sparse(4096, *[1.0] * 1023)) == [2]
+    shared = codec.merge(None, key=1)
+    enc = codec.encode(vector("normal", 4096), seed=1, shared=shared)
+    assert codec._rounds(enc, enc.units).tolist() == [2], "senders that share the rotation must agree: always two"
     forced = tersor.Eden(bits=4, rotations=2)
     assert forced._rounds(forced.encode(np.ones(4096, np.float32)), forced.units((4096,), None)).tolist() == [2]
 

@@ -199,7 +199,19 @@ def test_a_start_inside_a_block_is_no_start():
 
 @pytest.mark.parametrize(
     "spec",
-    [b"eden:9", b"nope:4", b"eden:04", b"Eden:4", b"eden: 4", b"eden:\xff", b"\0\0\0\0\0\0", b"eden:,", b"os:sys", b"eden.4", b"drive1"],
+    [
+        b"eden:9",
+        b"nope:4",
+        b"eden:04",
+        b"Eden:4",
+        b"eden: 4",
+        b"eden:\xff",
+        b"\0\0\0\0\0\0",
+        b"eden:,",
+        b"os:sys",
+        b"eden.4",
+        b"drive1",
+    ],
 )
 def test_only_canonical_specs_of_built_in_codecs(spec):
     raw = message().to_bytes()
@@ -208,7 +220,9 @@ def test_only_canonical_specs_of_built_in_codecs(spec):
         tersor.from_bytes(repaired(raw[:at] + spec[:6].ljust(6) + raw[at + 6 :]))
 
 
-@pytest.mark.parametrize("shape", [(2**32, 2**32), (2**64 - 1, 1), (2**40, 0), (0, 2**63), (81, 3), (240, 1), (3, 64), (3, 81), (2, 80)])
+@pytest.mark.parametrize(
+    "shape", [(2**32, 2**32), (2**64 - 1, 1), (2**40, 0), (0, 2**63), (81, 3), (240, 1), (3, 64), (3, 81), (2, 80)]
+)
 def test_shapes_that_do_not_fit(shape):
     raw = bytearray(message().to_bytes())
     struct.pack_into("<2Q", raw, 56, *shape)
@@ -221,6 +235,14 @@ def test_max_elements():
     assert tersor.from_bytes(raw, max_elements=240).size == 240
     with pytest.raises(tersor.FormatError, match="max_elements"):
         tersor.from_bytes(raw, max_elements=239)
+
+
+def test_a_spec_in_another_order_is_not_canonical():
+    raw = message("eden:4,scale=biased,store_norm=true").to_bytes()
+    twin = raw.replace(b"scale=biased,store_norm=true", b"store_norm=true,scale=biased")
+    assert len(twin) == len(raw) and twin != raw
+    with pytest.raises(tersor.FormatError, match="canonical"):
+        tersor.from_bytes(repaired(twin))
 
 
 def test_versions_to_come_are_named():
@@ -240,8 +262,9 @@ def test_every_length_but_one_is_wrong():
         with pytest.raises(tersor.FormatError):
             tersor.from_bytes(raw[:n])
     for extra in (b"\0", b"x" * 8, raw):
-        with pytest.raises(tersor.FormatError):
-            tersor.from_bytes(raw + extra)
+        for longer in (raw + extra, repaired(raw + extra)):
+            with pytest.raises(tersor.FormatError):
+                tersor.from_bytes(longer)
 
 
 def test_rounds_that_no_encoder_writes():

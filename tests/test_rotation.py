@@ -1,4 +1,4 @@
-"""Rotations: orthogonal, inverted exactly enough, by the length rule, Gaussian where they claim to be, seeded by position."""
+"""Rotations: orthogonal, invertible, by the length rule, Gaussian where they claim to be, seeded by position."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def matrix(n):
 
 
 def test_the_length_rule():
-    """n' = n rounded up to a multiple of 2**ceil(log2(n) / 2); B = the largest power of two dividing it; 2 or 3 rounds."""
+    """n' = n rounded up to a multiple of 2**ceil(log2(n) / 2); B = the largest power of two in it; 2 or 3 rounds."""
     for n in range(1, 9000):
         log2 = (n - 1).bit_length()
         unit = 2 ** -(-log2 // 2)

@@ -119,8 +119,8 @@ def _torch_to_host(x: Any) -> tuple[Host, tuple[int, ...]]:
 def from_host(values: NDArray[Any], shape: tuple[int, ...], dtype: str, origin: Origin) -> Any:
     """Give flat float values the shape, dtype and framework of the array they estimate.
 
-    A finite value never becomes infinite: narrower types saturate, in `values` itself. NumPy without a bfloat16 type gets
-    float32.
+    A finite value never becomes infinite: narrower types saturate, in `values` itself. NumPy without a bfloat16 type
+    gets float32.
     """
     if dtype in _LIMITS and values.dtype.itemsize > np.dtype(_STORAGE[dtype]).itemsize:
         saturate(values, _LIMITS[dtype])
@@ -169,16 +169,21 @@ def float32_to_bfloat16(x: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def dtype_name(x: Any) -> str:
-    """Return the dtype name of an array that is to be written.
+    """Return the dtype name of an array of floats; another raises TypeError."""
+    return checked_dtype(x.dtype)
+
+
+def checked_dtype(dtype: Any) -> str:
+    """Return the name of a NumPy or torch dtype, or of the name of one.
 
     Raises
     ------
     TypeError
-        If it does not hold floats.
+        If it is not a dtype of floats that tersor knows.
     """
-    name = str(x.dtype).removeprefix("torch.")
+    name = str(dtype).removeprefix("torch.")
     if name not in FLOAT_DTYPES:
-        raise TypeError(f"out must hold floats ({', '.join(FLOAT_DTYPES)}), got {name}")
+        raise TypeError(f"the dtype must be one of {', '.join(FLOAT_DTYPES)}, got {name}")
     return name
 
 

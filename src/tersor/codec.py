@@ -36,7 +36,7 @@ class Claims:
     tolerates_loss : bool
         Units that did not arrive leave the others decodable.
     shared_rotation : bool
-        Senders may share one rotation and their errors still average out.
+        Sharing one rotation key costs nothing: the mean of many senders is as good as with a key each.
     rounds_to_nearest : bool
         Biased only by rounding each coordinate to a fine grid; training needs no error feedback.
     error_law : str
@@ -173,15 +173,15 @@ class Codec:
         ahead = start * units.length if units.by_rows else start
         return start >= 0 and ahead + units.size <= _MAX_POSITION and (units.by_rows or start % (self.unit or 1) == 0)
 
-    def nbytes(self, shape: tuple[int, ...], dtype: str = "float32", axis: int | None = None) -> int:
+    def nbytes(self, shape: tuple[int, ...], dtype: Any = "float32", axis: int | None = None) -> int:
         """Return the size of a message before it is encoded: exact if `claims.fixed_size`, else an upper bound.
 
         Parameters
         ----------
         shape : tuple of int
             Of the array.
-        dtype : str, default "float32"
-            Its dtype.
+        dtype : str or dtype, default "float32"
+            Its dtype: a name, or that of a NumPy or torch array.
         axis : None or -1
             One vector, or rows.
 
@@ -193,7 +193,8 @@ class Codec:
         """
         from tersor.message import message_size
 
-        layout = self.layout(self.units(shape, axis), dtype, bytes(self.fields_size))
+        units = self.units(shape, check_axis(axis, len(shape)))
+        layout = self.layout(units, arrays.checked_dtype(dtype), bytes(self.fields_size))
         return message_size(self.spec, len(shape), self.fields_size, [p.nbytes for p in layout.values()])
 
     def expected_error(self, received: float = 1.0) -> float | None:
@@ -472,9 +473,11 @@ def get_codec(spec: "Codec | str | Mapping[str, Value]") -> Codec:
     """
     if isinstance(spec, Codec):
         return spec
-    name, values = parse_spec(spec) if isinstance(spec, str) else (str(spec["name"]), {**spec})
-    if not isinstance(spec, str):
-        del values["name"]
+    if isinstance(spec, str):
+        name, values = parse_spec(spec)
+    else:
+        values = {**spec}
+        name = str(values.pop("name", ""))
     if name not in _REGISTRY:
         raise ValueError(f"no codec {name!r}; there are {', '.join(sorted(_REGISTRY))}")
     cls = _REGISTRY[name]

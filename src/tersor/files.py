@@ -1,7 +1,6 @@
 """Files: named arrays in a .safetensors container, one message a tensor, written as a stream and read lazily."""
 
 import json
-import mmap
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -102,20 +101,16 @@ class open_file(Mapping[str, Encoded]):
 
     def __init__(self, path: "str | os.PathLike[str]", *, max_elements: int = 2**32) -> None:
         self._max_elements = max_elements
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < 8:
-                raise FormatError(f"{path} is too short for a .safetensors file")
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._file = open(path, "rb")  # noqa: SIM115 - close() closes it
         try:
-            self._begin, self._entries = _read_header(self._map, size, str(path))
+            self._begin, self._entries = _read_header(self._file, str(path))
         except BaseException:
-            self._map.close()
+            self._file.close()
             raise
 
     def __getitem__(self, name: str) -> Encoded:
         begin, end = self._entries[name]
-        raw = self._map[self._begin + begin : self._begin + end]
+        raw = os.pread(self._file.fileno(), end - begin, self._begin + begin)
         total = int.from_bytes(raw[_TOTAL_AT : _TOTAL_AT + 8], "little")
         return from_bytes(raw[:total], max_elements=self._max_elements)
 
@@ -132,7 +127,7 @@ class open_file(Mapping[str, Encoded]):
 
     def close(self) -> None:
         """Close the file."""
-        self._map.close()
+        self._file.close()
 
     def __enter__(self) -> "open_file":
         return self
@@ -172,12 +167,13 @@ def _put_header_before(body: BinaryIO, partial: Path, entries: dict[str, Any]) -
     return size + shift
 
 
-def _read_header(view: mmap.mmap, size: int, path: str) -> tuple[int, dict[str, tuple[int, int]]]:
-    (length,) = struct.unpack_from("<Q", view)
-    if length > min(size - 8, _MAX_HEADER):
+def _read_header(file: BinaryIO, path: str) -> tuple[int, dict[str, tuple[int, int]]]:
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > min(size - 8, _MAX_HEADER):
         raise FormatError(f"{path} is truncated, or not a .safetensors file")
     try:
-        header = json.loads(view[8 : 8 + length])
+        header = json.loads(file.read(length))
         metadata = header.pop(_METADATA, {})
         if metadata.get("format") != "tersor" or metadata.get("version") != "0":
             raise FormatError(f"{path} was not written by tersor.save of this version; read it with safetensors")

@@ -1,5 +1,6 @@
 """Means of many messages: added while encoded where the codec can, else decoded and added one by one."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -127,8 +128,10 @@ def mean(messages: Iterable[Encoded], weights: Sequence[float] | None = None, *,
             total = codec.add(total, enc)
         return codec.decode(total, like=like)
     acc = Mean()
+    # Only ratios matter; a power of two changes no bit of the result and keeps sums in range.
+    unit = 1.0 if weights is None else 2.0 ** math.frexp(math.fsum(weights))[1]
     for i, enc in enumerate(listed):
-        acc.add(enc, 1.0 if weights is None else float(weights[i]))
+        acc.add(enc, 1.0 if weights is None else float(weights[i]) / unit)
     return acc.value(like)
 
 

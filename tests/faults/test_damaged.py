@@ -1,4 +1,4 @@
-"""Damaged bytes: bit flips, truncation, extension, splices of messages and bundles of every codec all give FormatError."""
+"""Damaged bytes: bit flips, truncation, extension, splices of messages and bundles all give FormatError."""
 
 import random
 

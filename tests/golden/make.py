@@ -1,0 +1,72 @@
+"""Writes the golden messages: run `python tests/golden/make.py` when version 0 of the format changes on purpose.
+
+Version 0 may change until training, KV caches and vector search have landed (FORMAT.md); from version 1 on these files
+are never written again, only added to. The inputs come from integers alone: no random generator is part of them.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+import tersor
+
+HERE = Path(__file__).parent
+
+
+def values(n):
+    """n float32 numbers between -1.5 and 1.5, exact in binary: a quadratic sequence modulo 3071."""
+    i = np.arange(n, dtype=np.int64)
+    return ((i * i * 7 + 13 * i + 5) % 3071 - 1535).astype(np.float32) / np.float32(1024)
+
+
+def messages():
+    """The golden messages by name."""
+    x, rows = values(4096 + 80), values(5 * 33).reshape(5, 33)
+    sq = tersor.get_codec("sq:4")
+    shared = sq.merge(np.stack([sq.measure(rows), sq.measure(-rows)]), key=0x0123456789ABCDEF)
+    a, b = (sq.encode(v, seed=k, sender=k, shared=shared) for k, v in enumerate((rows, -rows)))
+    options = {"seed": 0xFEDCBA9876543210, "sender": 3}
+    made = {
+        "eden4-vector": tersor.Eden(bits=4).encode(x, start=8192, **options),
+        "eden2-rows": tersor.Eden(bits=2, scale="biased", scale_dtype="float16", store_norm=True).encode(
+            rows, axis=-1, **options
+        ),
+        "eden5-full": tersor.Eden(bits=5, block="full").encode(values(300), **options),
+        "eden3-blocks": tersor.Eden(bits=3, block=64, scale_dtype="bfloat16").encode(values(200), **options),
+        "drive": tersor.Drive().encode(values(200), **options),
+        "int8": tersor.Int8().encode(values(300), **options),
+        "fp16": tersor.Float16().encode(values(20), **options),
+        "bf16": tersor.BFloat16().encode(values(20).astype(np.float64), **options),
+        "none": tersor.NoCompression().encode(values(20).astype(np.float16).reshape(4, 5), axis=-1, **options),
+        "sq4-sum": sq.add(a, b),
+    }
+    raw = {name: enc.to_bytes() for name, enc in made.items()}
+    raw["bundle"] = tersor.encode_dict(
+        {"w": values(700).reshape(7, 100), "b": values(10), "": values(1)}, "eden:4", {"b": "fp16"}, seed=5
+    ).to_bytes()
+    return raw
+
+
+def decoded(raw):
+    """Every array of a message or bundle, float64, flat."""
+    if raw[:4] == b"TERD":
+        return np.concatenate([v.reshape(-1) for v in tersor.EncodedDict.from_bytes(raw).decode().values()]).astype(
+            np.float64
+        )
+    return np.asarray(tersor.decode(tersor.from_bytes(raw)), np.float64).reshape(-1)
+
+
+if __name__ == "__main__":
+    tersor.backend("reference")
+    expected = {}
+    for name, raw in messages().items():
+        (HERE / f"{name}.tersor").write_bytes(raw)
+        out = decoded(raw)
+        expected[name] = {
+            "size": len(out),
+            "sum": float(out.sum()),
+            "norm": float(np.sqrt((out**2).sum())),
+            "first": out[:4].tolist(),
+        }
+    (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
