@@ -229,9 +229,10 @@ HALF_LENGTHS = (0, 1, 7, 8, 17, 100, 4097, 70_000)
 
 def half_edges():
     """Both sides of every border of the 16-bit formats."""
-    borders = [0x33000000, 0x33000001, 0x387FC000, 0x387FDFFF, 0x387FE000, 0x38800000, 0x477FE000, 0x477FEFFF, 0x477FF000]
-    borders += [0x3F801000, 0x3F803000, 0x3F808000, 0x3F818000, 0x7F7F7FFF, 0x7F7F8000, 0x7F7FFFFF, 0x00000001, 0x00800000]
-    bits = np.array([b + k for b in borders for k in (-1, 0, 1)] + [0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0], np.uint32)
+    borders = [0x33000000, 0x33000001, 0x387FC000, 0x387FDFFF, 0x387FE000, 0x38800000, 0x477FE000, 0x477FEFFF]
+    borders += [0x477FF000, 0x3F801000, 0x3F803000, 0x3F808000, 0x3F818000, 0x7F7F7FFF, 0x7F7F8000, 0x7F7FFFFF]
+    special = [0, 1, 0x00800000, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF]
+    bits = np.array([b + k for b in borders for k in (-1, 0, 1)] + special, np.uint32)
     return np.concatenate([bits, bits | np.uint32(1 << 31)]).view(np.float32)
 
 

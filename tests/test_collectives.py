@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+
 import tersor
 from tersor.collectives import LocalLink, Trace, all_reduce
 from tersor.collectives.frames import RemoteError
@@ -57,7 +58,7 @@ def test_any_length(d, topology):
 
 
 def test_the_error_follows_the_law():
-    # One encoding a sender, averaged, and one more at the owner: vNMSE of the mean of n equal vectors is m / n + m (1 + m / n).
+    # One encoding a sender, averaged, and one more at the owner: for n equal vectors m / n + m (1 + m / n).
     size, m = 4, tersor.Eden(bits=2).expected_error()
     x = vectors(1, 2**16)[0]
     result = reduced(np.stack([x] * size), "eden:2", topology="transpose", average=True)[0]
