@@ -216,3 +216,10 @@ def test_wrong_headers():
     for other in (good[:39], b"", tersor.get_codec("none").encode(np.ones(2)).to_bytes()):
         with pytest.raises(tersor.FormatError):
             tersor.EncodedDict.from_bytes(other)
+
+
+def test_the_number_of_tensors_is_limited():
+    bundle = tersor.encode_dict({str(i): np.ones(1, np.float32) for i in range(20)}, "none", seed=1)
+    assert len(tersor.EncodedDict.from_bytes(bundle.to_bytes(), max_tensors=20)) == 20
+    with pytest.raises(tersor.FormatError, match="max_tensors=19"):
+        tersor.EncodedDict.from_bytes(bundle.to_bytes(), max_tensors=19)

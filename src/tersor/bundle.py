@@ -99,7 +99,7 @@ class EncodedDict(Mapping[str, Encoded]):
         return bytes(raw)
 
     @classmethod
-    def from_bytes(cls, raw: Any, *, max_elements: int = 2**32) -> "EncodedDict":
+    def from_bytes(cls, raw: Any, *, max_elements: int = 2**32, max_tensors: int = 100_000) -> "EncodedDict":
         """Parse what `to_bytes` wrote; the planes share memory with `raw`.
 
         Parameters
@@ -108,6 +108,8 @@ class EncodedDict(Mapping[str, Encoded]):
             Exactly one bundle.
         max_elements : int, default 2**32
             Limit on the coordinates of all tensors together.
+        max_tensors : int, default 100,000
+            Limit on the number of tensors; each takes about 1 KiB of memory beside its bytes.
 
         Raises
         ------
@@ -126,6 +128,8 @@ class EncodedDict(Mapping[str, Encoded]):
             raise FormatError(f"the bundle says {total} bytes, got {len(view)}: truncated or oversized")
         if crc != _checksum(view):
             raise FormatError("the checksum is wrong: the bundle was damaged")
+        if max(n_entries, n_specs) > max_tensors:
+            raise FormatError(f"the bundle has {n_entries} tensors, more than max_tensors={max_tensors}")
         reader = _Reader(view[_HEADER.size : _HEADER.size + n_manifest])
         codecs = [resolve(reader.take(reader.byte())) for _ in range(n_specs)]
         blob = np.frombuffer(view[_HEADER.size + n_manifest :], np.uint8)

@@ -40,7 +40,7 @@ class Eden(Codec):
         What the sender makes exact: the expectation (for means of many senders), the least error (for one use), the
         norm of the estimate, or nothing (TurboQuant's choice). Decoders do not care.
     rotations : {"auto", 1, 2, 3}, default "auto"
-        Rounds of the rotation. "auto" gives each block one round, or two if its fourth moment is large; rows and
+        Rounds of the rotation. 1 leaves a bias where few coordinates dominate. "auto" gives each block one round, or two if its fourth moment is large; rows and
         senders with a shared key always have two.
     block : int or "full", default 4096
         Coordinates that share a scale in a long vector, a power of two; "full" rotates the whole vector, padded to one.
@@ -91,6 +91,9 @@ class Eden(Codec):
             law = {"biased": "m_b", "norm": "2 (1 - sqrt(1 - m_b))", "one": "m_b, more for structured inputs"}[
                 self.scale
             ]
+            object.__setattr__(self, "claims", replace(type(self).claims, unbiased=False, error_law=law))
+        elif self.rotations == 1:
+            law = "that of two rounds, for inputs that no few coordinates dominate; else biased"
             object.__setattr__(self, "claims", replace(type(self).claims, unbiased=False, error_law=law))
 
     @property
