@@ -5,7 +5,7 @@ from tersor.codecs import BFloat16, Drive, Eden, Float16, Int8, NoCompression, S
 # isort: split
 # `tersor.codecs` is the function; it takes the place of the package of that name, so it is imported after it.
 from tersor.bundle import EncodedDict, encode_dict
-from tersor.codec import Claims, Codec, Shared, codecs, get_codec, nmse, roundtrip
+from tersor.codec import Claims, Codec
 from tersor.encoded import Encoded, concat
 from tersor.errors import FormatError, IncompatibleError, NonFiniteError, RangeError, TersorError
 from tersor.files import open_file as open
@@ -13,6 +13,9 @@ from tersor.files import save
 from tersor.kernels.ops import backend, get_num_threads, set_num_threads
 from tersor.mean import Mean, mean
 from tersor.message import decode, from_bytes
+from tersor.metrics import nmse, roundtrip
+from tersor.registry import codecs, get_codec
+from tersor.shared import Shared
 
 __version__ = "0.1.0"
 

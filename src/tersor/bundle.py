@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from tersor import rng
 from tersor.arrays import FLOAT_DTYPES
-from tersor.codec import Codec, get_codec
+from tersor.codec import Codec
 from tersor.encoded import Encoded
 from tersor.errors import FormatError
 from tersor.message import MAX_NDIM, assemble, check_shape, checked_layout, resolve
+from tersor.registry import get_codec
 
 Policy = Callable[[str, Any], "Codec | str | None"] | Mapping[str, "Codec | str"]
 

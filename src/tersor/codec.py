@@ -1,18 +1,17 @@
 """Codec: the one idea - a frozen dataclass that turns an array into an Encoded and back, and claims what it keeps."""
 
 import dataclasses
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tersor import arrays, rng
 from tersor.encoded import Encoded, PlaneSpec
-from tersor.errors import FormatError, IncompatibleError, NonFiniteError, RangeError, TersorError
-from tersor.specs import Value, format_spec, parse_spec
+from tersor.errors import IncompatibleError, NonFiniteError, TersorError
+from tersor.shared import Shared
+from tersor.specs import Value, format_spec
 from tersor.units import Units, check_axis
 
 _MASK64 = (1 << 64) - 1
@@ -51,44 +50,6 @@ class Claims:
     shared_rotation: bool = False
     rounds_to_nearest: bool = False
     error_law: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """What senders agree on before they encode: a key and merged statistics.
-
-    Attributes
-    ----------
-    key : int
-        64-bit rotation key.
-    stats : ndarray of float32
-        The merged statistics; empty if the codec has none.
-    """
-
-    key: int
-    stats: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
-
-    @property
-    def digest(self) -> int:
-        """CRC-32 of `to_bytes()`, never 0."""
-        return zlib.crc32(self.to_bytes()) or 1
-
-    def to_bytes(self) -> bytes:
-        """Return the key (8 bytes) and the statistics (4 bytes each), little-endian."""
-        return self.key.to_bytes(8, "little") + np.asarray(self.stats, "<f4").tobytes()
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> "Shared":
-        """Undo `to_bytes`.
-
-        Raises
-        ------
-        FormatError
-            If the length is wrong.
-        """
-        if len(raw) < 8 or len(raw) % 4:
-            raise FormatError(f"shared statistics take 8 + 4 k bytes, got {len(raw)}")
-        return cls(int.from_bytes(raw[:8], "little"), np.frombuffer(raw, "<f4", offset=8).astype(np.float32))
 
 
 @dataclass(frozen=True)
@@ -423,116 +384,3 @@ def merge_received(enc: Encoded, received: Any, n_units: int) -> NDArray[np.bool
     if len(given) != n_units:
         raise ValueError(f"received: expected {n_units} flags, one a unit, got {len(given)}")
     return given if present is None else given & present
-
-
-_REGISTRY: dict[str, type[Codec]] = {}
-C = TypeVar("C", bound=type[Codec])
-
-
-def register(name: str) -> Callable[[C], C]:
-    """Class decorator that enters a codec under `name`."""
-
-    def enter(cls: C) -> C:
-        cls.name = name
-        _REGISTRY[name] = cls
-        return cls
-
-    return enter
-
-
-def codecs() -> dict[str, type[Codec]]:
-    """Return all codecs by name.
-
-    Examples
-    --------
-    >>> import tersor
-    >>> tersor.codecs()["eden"].claims.unbiased
-    True
-    """
-    return dict(sorted(_REGISTRY.items()))
-
-
-def get_codec(spec: "Codec | str | Mapping[str, Value]") -> Codec:
-    """Return the codec that a spec string or a `config` names.
-
-    Parameters
-    ----------
-    spec : Codec, str or mapping
-        ``name[:first][,key=value...]``, such as "eden:4" or "eden:bits=4,scale=biased".
-
-    Raises
-    ------
-    ValueError
-        If there is no such codec or field, or a value is not legal.
-
-    Examples
-    --------
-    >>> import tersor
-    >>> tersor.get_codec("eden:4,scale=biased").spec
-    'eden:4,scale=biased'
-    """
-    if isinstance(spec, Codec):
-        return spec
-    if isinstance(spec, str):
-        name, values = parse_spec(spec)
-    else:
-        values = {**spec}
-        name = str(values.pop("name", ""))
-    if name not in _REGISTRY:
-        raise ValueError(f"no codec {name!r}; there are {', '.join(sorted(_REGISTRY))}")
-    cls = _REGISTRY[name]
-    names = [f.name for f in dataclasses.fields(cls) if f.init]
-    if "" in values:
-        if not names:
-            raise ValueError(f"{name} takes no value, got {spec!r}")
-        if names[0] in values:
-            raise ValueError(f"{names[0]} is given twice in {spec!r}")
-        values = {names[0]: values.pop(""), **values}
-    unknown = sorted(set(values) - set(names))
-    if unknown:
-        raise ValueError(f"{name} has no field {unknown[0]!r}; it has {', '.join(names) or 'none'}")
-    missing = [
-        f.name for f in dataclasses.fields(cls) if f.init and f.default is dataclasses.MISSING and f.name not in values
-    ]
-    if missing:
-        raise ValueError(f"{name} needs {missing[0]}, for example {name}:4")
-    return cls(**values)
-
-
-def nmse(x: Any, x_hat: Any) -> float:
-    """Return ``||x_hat - x||**2 / ||x||**2`` in float64; 0 if both are zero.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ.
-
-    Examples
-    --------
-    >>> nmse([3.0, 4.0], [3.0, 3.0])
-    0.04
-    """
-    a, b = (_float64(v) for v in (x, x_hat))
-    if a.shape != b.shape:
-        raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
-    peak = float(np.max(np.abs(a), initial=0.0)) or 1.0
-    error, energy = float(np.sum(((b - a) / peak) ** 2)), float(np.sum((a / peak) ** 2))
-    return error / energy if energy else (0.0 if error == 0 else np.inf)
-
-
-def roundtrip(x: Any, codec: "Codec | str", **options: Any) -> Any:
-    """Encode and decode: the estimate that a receiver would have; `options` go to `Codec.encode`."""
-    chosen = get_codec(codec)
-    return chosen.decode(chosen.encode(x, **options))
-
-
-def check_scales(scales: NDArray[np.float32], what: str) -> None:
-    """Raise RangeError if a scale became infinite."""
-    if np.isinf(scales).any():
-        raise RangeError(f"unit {int(np.argmax(np.isinf(scales)))}: the {what}; scale the array down")
-
-
-def _float64(x: Any) -> NDArray[np.float64]:
-    host, shape = arrays.to_host(x)
-    flat = host.data if host.dtype == "float64" else host.float32()
-    return flat.astype(np.float64).reshape(shape)

@@ -111,7 +111,7 @@ class Encoded:
     @property
     def codec(self) -> "Codec":
         """The codec that `spec` names."""
-        from tersor.codec import get_codec
+        from tersor.registry import get_codec
 
         return get_codec(self.spec)
 

@@ -10,10 +10,11 @@ from typing import Any, BinaryIO
 from tersor import rng
 from tersor.arrays import to_host
 from tersor.bundle import Policy, choose
-from tersor.codec import Codec, get_codec
+from tersor.codec import Codec
 from tersor.encoded import Encoded
 from tersor.errors import FormatError
 from tersor.message import from_bytes, size_of, to_bytes
+from tersor.registry import get_codec
 
 ALIGN = 64
 _MAX_HEADER = 100_000_000

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor.arrays import FLOAT_DTYPES
-from tersor.codec import Codec, get_codec
+from tersor.codec import Codec
 from tersor.encoded import Encoded, PlaneSpec
 from tersor.errors import FormatError
+from tersor.registry import get_codec
 from tersor.specs import MAX_SPEC
 
 MAGIC = b"TERS"

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import tersor
+from tersor.cli.bench import bench
 from tersor.cli.compare import compare
 from tersor.cli.files import compress, decompress, inspect
 from tersor.cli.info import codecs, doctor
@@ -98,7 +99,7 @@ def build() -> typer.Typer:
     except ImportError:
         train = _no_train
     made.command("train")(train)
-    for command in (compare, compress, decompress, inspect, codecs, doctor):
+    for command in (compare, compress, decompress, inspect, bench, codecs, doctor):
         made.command(command.__name__)(command)
     return made
 

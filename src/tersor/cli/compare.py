@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tersor.cli import show
-from tersor.codec import get_codec
 from tersor.errors import TersorError
 from tersor.evaluate.compare import Row, default_specs
 from tersor.evaluate.compare import compare as measure
 from tersor.evaluate.readers import Tensor, TensorFile, open_tensors
 from tersor.evaluate.writers import check_target, replacing
+from tersor.registry import get_codec
 from tersor.specs import split_list
 
 _EACH = 3  # with more tensors than this, only the total is printed unless --each

@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from tersor.cli import show
-from tersor.codec import Codec, get_codec
+from tersor.codec import Codec
 from tersor.encoded import Encoded
 from tersor.errors import TersorError
 from tersor.evaluate.compress import Summary, compress_file, decompress_file, open_encoded
 from tersor.evaluate.readers import open_tensors
 from tersor.evaluate.writers import check_target
+from tersor.registry import get_codec
 
 Force = Annotated[bool, typer.Option("--force", metavar="", help="Replace the output if it is there.")]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]

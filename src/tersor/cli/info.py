@@ -9,8 +9,9 @@ import typer
 from rich.text import Text
 
 from tersor.cli import show
-from tersor.codec import Codec, get_codec
-from tersor.codec import codecs as registered
+from tersor.codec import Codec
+from tersor.registry import codecs as registered
+from tersor.registry import get_codec
 
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 _CLAIMS = {

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tersor.kernels import ops
 from tersor.units import Units
 
 UNIT = 4096
@@ -27,5 +28,7 @@ def deliver(
 
 def first_nonfinite(x: NDArray[Any]) -> int:
     """Return the index of the first NaN or infinity, -1 if there is none."""
+    if x.dtype == np.float32:
+        return ops.current().first_nonfinite(np.ascontiguousarray(x).reshape(-1))
     finite = np.isfinite(x)
     return -1 if finite.all() else int(np.argmin(finite))

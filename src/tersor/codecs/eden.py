@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor.arrays import bfloat16_to_float32, float32_to_bfloat16
-from tersor.codec import Claims, Codec, Job, Made, check_scales, register
+from tersor.codec import Claims, Codec, Job, Made
 from tersor.coding import bits as bit_stream
 from tersor.encoded import Encoded, PlaneSpec
-from tersor.errors import FormatError
+from tersor.errors import FormatError, RangeError
 from tersor.kernels import ops
 from tersor.kernels.lengths import mixing_rounds, padded_length, run_length
 from tersor.quantize import lloyd_max
+from tersor.registry import register
 from tersor.units import Units
 
 _SCALES = ("unbiased", "biased", "norm", "one")
@@ -40,8 +41,8 @@ class Eden(Codec):
         What the sender makes exact: the expectation (for means of many senders), the least error (for one use), the
         norm of the estimate, or nothing (TurboQuant's choice). Decoders do not care.
     rotations : {"auto", 1, 2, 3}, default "auto"
-        Rounds of the rotation. 1 leaves a bias where few coordinates dominate. "auto" gives each block one round, or two if its fourth moment is large; rows and
-        senders with a shared key always have two.
+        Rounds of the rotation. 1 leaves a bias where few coordinates dominate. "auto" gives each block one round, or
+        two if its fourth moment is large; rows and senders with a shared key always have two.
     block : int or "full", default 4096
         Coordinates that share a scale in a long vector, a power of two; "full" rotates the whole vector, padded to one.
     scale_dtype : {"float32", "float16", "bfloat16"}, default "float32"
@@ -163,8 +164,8 @@ class Eden(Codec):
             norms,
         )
         wider = "" if self.scale_dtype == "float32" else "; scale_dtype=float32 holds more"
-        check_scales(scales, f"scale does not fit in {self.scale_dtype}{wider}")
-        check_scales(norms, "norm does not fit in float32")
+        _check_scales(scales, f"scale does not fit in {self.scale_dtype}{wider}")
+        _check_scales(norms, "norm does not fit in float32")
         planes = {"codes": codes, "scales": _narrow(scales, self.scale_dtype)}
         if self.store_norm:
             planes["norms"] = norms.astype("<f4").view(np.uint8)
@@ -239,6 +240,12 @@ class Drive(Eden):
     """
 
     bits: int = field(default=1, init=False, repr=False)
+
+
+def _check_scales(scales: NDArray[np.float32], what: str) -> None:
+    """Raise RangeError if a scale became infinite."""
+    if np.isinf(scales).any():
+        raise RangeError(f"unit {int(np.argmax(np.isinf(scales)))}: the {what}; scale the array down")
 
 
 def _choose(name: str, value: Any, allowed: Any) -> None:

@@ -6,16 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tersor.arrays import (
-    bfloat16_to_float32,
-    float32_to_bfloat16,
-    storage_dtype,
-)
-from tersor.codec import Claims, Codec, Job, Made, register
+from tersor.arrays import bfloat16_to_float32, storage_dtype
+from tersor.codec import Claims, Codec, Job, Made
 from tersor.codecs.deliver import UNIT, deliver, first_nonfinite
 from tersor.encoded import Encoded, PlaneSpec
 from tersor.errors import FormatError, RangeError
 from tersor.kernels import ops
+from tersor.registry import register
 from tersor.units import Units
 
 _LARGE = 2.0**120
@@ -33,31 +30,18 @@ class _Values(Codec):
         """Return the type on the wire."""
         raise NotImplementedError
 
-    def _to_wire(self, job: Job) -> NDArray[Any]:
-        raise NotImplementedError
-
-    def _from_wire(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
-        raise NotImplementedError
-
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
         kind = self._format(dtype).newbyteorder("<")
         stride = units.length * kind.itemsize
         return {"values": PlaneSpec(8 * kind.itemsize, units.count, stride, units.size * kind.itemsize, kind.str)}
 
-    def _encode(self, job: Job) -> Made:
-        data = job.host.data if job.host.dtype == "float64" else job.host.float32()
-        bad = first_nonfinite(data)
-        wire = (
-            self._to_wire(job) if bad < 0 or job.propagate else np.zeros(job.units.size, self._format(job.host.dtype))
-        )
-        wire = np.ascontiguousarray(wire.reshape(-1), self._format(job.host.dtype).newbyteorder("<"))
-        return Made({"values": wire.view(np.uint8).copy()}, first_bad=bad)
+    def _values(self, enc: Encoded) -> NDArray[Any]:
+        kind = self._format(enc.dtype)
+        return np.ascontiguousarray(enc.planes["values"].values().astype(kind, copy=False))
 
-    def _decode(
-        self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
-    ) -> None:
-        wire = enc.planes["values"].values().astype(self._format(enc.dtype), copy=False)
-        deliver(self._from_wire(wire, enc.dtype), units, out, add, weight, present)
+    def _made(self, values: NDArray[Any], first_bad: int) -> Made:
+        little = values.astype(values.dtype.newbyteorder("<"), copy=False)
+        return Made({"values": little.view(np.uint8)}, first_bad=first_bad)
 
 
 @register("none")
@@ -86,18 +70,49 @@ class NoCompression(_Values):
     def _format(self, dtype: str) -> np.dtype[Any]:
         return storage_dtype(dtype)
 
-    def _to_wire(self, job: Job) -> NDArray[Any]:
-        return job.host.data
+    def _encode(self, job: Job) -> Made:
+        data = job.host.data.reshape(-1)
+        return self._made(data.copy(), first_nonfinite(data if job.host.dtype == "float64" else job.host.float32()))
 
-    def _from_wire(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
-        if dtype == "bfloat16":
-            return bfloat16_to_float32(values)
-        return values.astype(self.accumulator(dtype), copy=False)
+    def _decode(
+        self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
+    ) -> None:
+        values = self._values(enc)
+        wide = bfloat16_to_float32(values) if enc.dtype == "bfloat16" else values.astype(out.dtype, copy=False)
+        deliver(wide, units, out, add, weight, present)
+
+
+@dataclass(frozen=True)
+class _Half(_Values):
+    """Two bytes a coordinate."""
+
+    kind: ClassVar[int]
+
+    def _encode(self, job: Job) -> Made:
+        x = job.host.float32()
+        wire = np.empty(len(x), np.uint16)
+        bad, lost = ops.current().half_encode(x, self.kind, wire)
+        if lost >= 0 and bad < 0 and not job.propagate:
+            raise RangeError(
+                f"x[{lost}] = {x[lost]} is beyond {self.name} (65504); use bf16 or eden, or scale the array down"
+            )
+        return self._made(wire, bad)
+
+    def _decode(
+        self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
+    ) -> None:
+        wire = self._values(enc).view(np.uint16)
+        if present is None:
+            ops.current().half_decode(wire, self.kind, weight, add, out)
+            return
+        values = np.empty(units.size, np.float32)
+        ops.current().half_decode(wire, self.kind, 1.0, False, values)
+        deliver(values, units, out, add, weight, present)
 
 
 @register("fp16")
 @dataclass(frozen=True)
-class Float16(_Values):
+class Float16(_Half):
     """IEEE float16: relative error at most 2**-11 above 6.1e-5; values beyond 65,504 raise RangeError."""
 
     claims: ClassVar[Claims] = Claims(
@@ -105,29 +120,18 @@ class Float16(_Values):
         tolerates_loss=True,
         shared_rotation=True,
         rounds_to_nearest=True,
-        error_law="at most 2**-22",
+        error_law="at most 2**-22 where |x| is above 6.1e-5",
     )
+
+    kind: ClassVar[int] = 0
 
     def _format(self, dtype: str) -> np.dtype[Any]:
         return np.dtype(np.float16)
 
-    def _to_wire(self, job: Job) -> NDArray[Any]:
-        x = job.host.float32()
-        with np.errstate(over="ignore"):
-            rounded = x.astype(np.float16)
-        lost = np.isinf(rounded) & np.isfinite(x)
-        if lost.any() and not job.propagate:
-            i = int(np.argmax(lost))
-            raise RangeError(f"x[{i}] = {x[i]} is beyond float16 (65504); use bf16 or eden, or scale the array down")
-        return rounded
-
-    def _from_wire(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
-        return values.astype(np.float32)
-
 
 @register("bf16")
 @dataclass(frozen=True)
-class BFloat16(_Values):
+class BFloat16(_Half):
     """bfloat16: relative error at most 2**-9 over the range of float32; the largest values saturate."""
 
     claims: ClassVar[Claims] = Claims(
@@ -138,14 +142,10 @@ class BFloat16(_Values):
         error_law="at most 2**-18",
     )
 
+    kind: ClassVar[int] = 1
+
     def _format(self, dtype: str) -> np.dtype[Any]:
         return np.dtype(np.uint16)
-
-    def _to_wire(self, job: Job) -> NDArray[Any]:
-        return float32_to_bfloat16(job.host.float32())
-
-    def _from_wire(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
-        return bfloat16_to_float32(values)
 
 
 @register("int8")

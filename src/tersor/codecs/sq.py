@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor.arrays import to_host
-from tersor.codec import Claims, Codec, Job, Made, Shared, register
+from tersor.codec import Claims, Codec, Job, Made
 from tersor.codecs.deliver import UNIT, first_nonfinite
 from tersor.coding.bits import packed_size
 from tersor.encoded import Encoded, PlaneSpec, check_compatible
 from tersor.errors import FormatError, IncompatibleError, NonFiniteError, RangeError
 from tersor.kernels import ops
+from tersor.registry import register
+from tersor.shared import Shared
 from tersor.units import Units
 
 _FIELDS = struct.Struct("<ffB")

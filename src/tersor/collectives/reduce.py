@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor import rng
-from tersor.codec import Codec, Shared, get_codec
+from tersor.codec import Codec
 from tersor.codecs.deliver import first_nonfinite
 from tersor.collectives.frames import STATUS_SIZE, check, make_frame, nonfinite_ranks, payload
 from tersor.collectives.link import Bytes, Link
 from tersor.encoded import Encoded
 from tersor.errors import IncompatibleError, NonFiniteError
 from tersor.message import from_bytes
+from tersor.registry import get_codec
+from tersor.shared import Shared
 
 F32 = NDArray[np.float32]
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tersor.codec import Codec, codecs, get_codec
+from tersor.codec import Codec
 from tersor.encoded import Encoded
 from tersor.errors import RangeError, TersorError
 from tersor.evaluate.measure import Errors, errors, host, pieces, ratio, squared, wide
+from tersor.registry import codecs, get_codec
 
 _MIN_RUNS = 5
 _SPARE_SECONDS = 0.5  # no run is added for the median when those before took this long together

@@ -11,10 +11,11 @@ import torch
 import torch.distributed as dist
 
 from tersor import arrays, rng
-from tersor.codec import Codec, get_codec
+from tersor.codec import Codec
 from tersor.collectives.link import Link
 from tersor.collectives.reduce import Trace
 from tersor.collectives.reduce import all_reduce as reduce_vector
+from tersor.registry import get_codec
 from tersor.torch.link import TorchLink
 
 _lock = threading.Lock()

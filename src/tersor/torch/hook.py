@@ -13,9 +13,10 @@ import torch
 import torch.distributed as dist
 
 from tersor import rng
-from tersor.codec import Codec, get_codec
+from tersor.codec import Codec
 from tersor.collectives.link import Link
 from tersor.collectives.reduce import Trace, choose_topology
+from tersor.registry import get_codec
 from tersor.torch.buckets import Bucket, Layout
 from tersor.torch.collectives import reduce_tensor
 from tersor.torch.feedback import Feedback

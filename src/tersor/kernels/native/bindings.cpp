@@ -15,6 +15,7 @@
 #include "dispatch.h"
 #include "eden.h"
 #include "float_environment.h"
+#include "formats.h"
 #include "pool.h"
 #include "rotation.h"
 #include "uniform.h"
@@ -75,18 +76,6 @@ Units make_units(i64 d, i64 unit, u64 key, u64 start, bool by_rows, int bits, bo
 // memcpy: a NumPy view may be unaligned.
 void copy_table(float *to, const float *from, i64 count) {
   if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
-}
-
-Quantizer make_quantizer(int bits, const float *levels, const float *thresholds) {
-  Quantizer q{};
-  q.bits = bits;
-  copy_table(q.levels, levels, 1 << bits);
-  copy_table(q.thresholds, thresholds, (1 << bits) - 1);
-  for (int i = 0; i < (1 << bits) - 1; ++i)  // false for NaN too
-    check(q.thresholds[i] >= q.thresholds[i == 0 ? 0 : i - 1], "thresholds must ascend");
-  for (int i = 0; i < 15 && bits > 4; ++i) q.first4[i] = q.thresholds[((i + 1) << (bits - 4)) - 1];
-  for (int i = 0; i < 31 && bits > 5; ++i) q.first5[i] = q.thresholds[((i + 1) << (bits - 5)) - 1];
-  return q;
 }
 
 void py_philox(u64 key, u32 purpose, u32 rotation, u64 start, Out<u32> out) {
@@ -163,7 +152,7 @@ std::tuple<i64, double, double> py_eden_encode(In<float> x, i64 unit, u64 key, u
   check_length(rounds, units.count(), "rounds");
   if (length(norms) != 0) check_length(norms, units.count(), "norms");
 
-  const Quantizer quantizer = make_quantizer(bits, levels.data(), thresholds.data());
+  const Quantizer &quantizer = make_quantizer(bits, levels.data(), thresholds.data());
   const f32u *from = x.data();
   f32u *to_scales = scales.data(), *to_norms = length(norms) ? norms.data() : nullptr;
   u8 *to_codes = codes.data(), *to_rounds = rounds.data();
@@ -269,6 +258,37 @@ void py_int8_decode(In<std::int8_t> codes, In<float> scales, i64 row, i64 block,
   int8_decode(from, of_scales, d, row, block, weight, add, to);
 }
 
+i64 py_first_nonfinite(In<float> x) {
+  const f32u *from = x.data();
+  const i64 d = length(x);
+  Running running;
+  return first_between(from, d, kInfinityBits, UINT32_MAX);
+}
+
+std::tuple<i64, i64> py_half_encode(In<float> x, int kind, Out<std::uint16_t> out) {
+  check(kind == 0 || kind == 1, "kind must be 0 or 1");
+  check_length(out, length(x), "out");
+  const f32u *from = x.data();
+  u16u *to = out.data();
+  const i64 d = length(x);
+  HalfResult result;
+  {
+    Running running;
+    result = half_encode(from, d, kind == 1, to);
+  }
+  return {result.first_bad, result.first_lost};
+}
+
+void py_half_decode(In<std::uint16_t> codes, int kind, double weight, bool add, Out<float> out) {
+  check(kind == 0 || kind == 1, "kind must be 0 or 1");
+  check_length(codes, length(out), "codes");
+  const u16u *from = codes.data();
+  f32u *to = out.data();
+  const i64 d = length(out);
+  Running running;
+  half_decode(from, d, kind == 1, static_cast<float>(weight), add, to);
+}
+
 template <class T>
 void bind_packing(nb::module_ &m) {
   m.def("pack", py_pack<T>, "codes"_a.noconvert(), "bits"_a, "out"_a.noconvert());
@@ -301,6 +321,9 @@ NB_MODULE(_native, m) {
         "counts"_a.noconvert(), "weight"_a, "add"_a, "out"_a.noconvert());
   m.def("sq_add", py_sq_add, "a"_a.noconvert(), "a_width"_a, "b"_a.noconvert(), "b_width"_a, "size"_a, "unit"_a,
         "out"_a.noconvert(), "out_width"_a);
+  m.def("first_nonfinite", py_first_nonfinite, "x"_a.noconvert());
+  m.def("half_encode", py_half_encode, "x"_a.noconvert(), "kind"_a, "out"_a.noconvert());
+  m.def("half_decode", py_half_decode, "codes"_a.noconvert(), "kind"_a, "weight"_a, "add"_a, "out"_a.noconvert());
   m.def("int8_encode", py_int8_encode, "x"_a.noconvert(), "row"_a, "block"_a, "codes"_a.noconvert(),
         "scales"_a.noconvert());
   m.def("int8_decode", py_int8_decode, "codes"_a.noconvert(), "scales"_a.noconvert(), "row"_a, "block"_a, "weight"_a,

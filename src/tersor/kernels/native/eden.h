@@ -32,6 +32,10 @@ struct EncodeResult {
   double error, energy;
 };
 
+// The quantizer of 2^bits levels and 2^bits - 1 thresholds, bits = 1 .. 8; throws std::invalid_argument if these do not
+// ascend. It lives until this thread's next call.
+const Quantizer &make_quantizer(int bits, const f32u *levels, const f32u *thresholds);
+
 // Arrays of one value a unit; norms may be null.
 EncodeResult eden_encode(const Units &units, const Quantizer &quantizer, const EncodeOptions &options, const f32u *x,
                          u8 *codes, f32u *scales, u8 *rounds, f32u *norms);

@@ -1,4 +1,5 @@
 // EDEN's decoder, and what encoder and decoder share: the cut into units, and the rounding of scales.
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -36,6 +37,9 @@ float round_to(float value, int dtype) {
 
 namespace {
 
+// Arrays from this size on are written past the caches: to fetch a line only to overwrite it halves the speed of memory.
+constexpr i64 kStream = i64{1} << 22;
+
 struct Workspace {
   Draws draws;
   Buffer<float> values, other;
@@ -55,22 +59,30 @@ struct Tables {
     double power = 1;
     for (int r = 0; r <= kMaxRounds; ++r) {
       const double norm = 1 / std::sqrt(power);
-      for (int i = 0; i < 1 << bits; ++i) table[r][i] = static_cast<float>(static_cast<double>(levels[i]) * norm);
+      for (int i = 0; i < 256; ++i)  // periodic: a look-up may see bits above the width
+        table[r][i] = static_cast<float>(static_cast<double>(levels[i & ((1 << bits) - 1)]) * norm);
       power *= static_cast<double>(run);
     }
   }
 };
 
 void decode_unit(const u8 *codes, i64 n, int bits, int rounds, const Tables &tables, Draws &draws, float factor,
-                 bool add, Workspace &scratch, f32u *out) {
+                 bool add, bool stream, Workspace &scratch, f32u *out) {
   const i64 padded = draws.padded();
   const Kernels &k = kernels();
   float *v = scratch.values.get(padded + 16);
+  if (padded == draws.run() && padded <= kChunk && rounds > 0) {
+    // First and last pass go with the look-up and the scaling.
+    k.look_up(tables.table[rounds], bits, codes, padded, padded, v);
+    for (int r = rounds - 1; r > 0; --r) {
+      k.fwht_later(v, padded, padded);
+      k.fwht_first(v, padded, padded, draws.signs(r));
+    }
+    return k.rotate_and_finish(v, n, padded, draws.signs(0), factor, add, stream, out);
+  }
   float *other = padded == draws.run() ? nullptr : scratch.other.get(padded + 16);
   each_chunk(padded, [&](i64 begin, i64 end) {
-    u8 chunk[kChunk];
-    k.unpack(codes + packed_bytes(begin, bits), end - begin, bits, chunk);
-    k.look_up(tables.table[rounds], bits, chunk, end - begin, v + begin);
+    k.look_up(tables.table[rounds], bits, codes + packed_bytes(begin, bits), end - begin, 1, v + begin);
   });
   const u32 *signs = nullptr;
   const float *x = reinterpret_cast<const float *>(rotate_back(v, other, rounds, draws, &signs));
@@ -94,6 +106,7 @@ void eden_decode(const Units &units, const float *levels, const u8 *codes, const
   }
   const Tables tables(levels, units.bits, run_length(units.padded(0)));
   const Tables last_tables(levels, units.bits, run_length(units.padded(count - 1)));
+  const bool stream = units.d >= kStream;
   const i64 batch = std::max<i64>(1, 16 * kChunk / units.unit);
   parallel_for((count + batch - 1) / batch, [&](i64 task) {
     Workspace &scratch = t_workspace;
@@ -107,8 +120,9 @@ void eden_decode(const Units &units, const float *levels, const u8 *codes, const
       }
       if (!units.by_rows) scratch.draws.move_to(units.key, units.position(u), units.padded(u));
       decode_unit(codes + units.code_offset(u), n, units.bits, rounds[u], u == count - 1 ? last_tables : tables,
-                  units.by_rows ? shared : scratch.draws, factor, add, scratch, to);
+                  units.by_rows ? shared : scratch.draws, factor, add, stream, scratch, to);
     }
+    if (stream) std::atomic_thread_fence(std::memory_order_seq_cst);
     scratch.trim();
   });
 }

@@ -12,13 +12,13 @@
 
 #include "dispatch.h"
 #include "eden.h"
+#include "formats.h"
 #include "pool.h"
 #include "rotation.h"
 
 namespace tersor {
 namespace {
 
-constexpr u32 kInfinityBits = 0x7f800000;
 constexpr i64 kGroup = 16;  // units whose errors are summed in order before the groups are
 
 struct Workspace {
@@ -70,7 +70,7 @@ double scale_of(int kind, double unit, double padded, double a, double c) {
 }
 
 Made encode_unit(const f32u *x, i64 n, Draws &draws, const Quantizer &quantizer, const EncodeOptions &options,
-                 Workspace &scratch, u8 *codes) {
+                 const f32u *ahead, Workspace &scratch, u8 *codes) {
   const i64 padded = draws.padded(), run = draws.run();
   const int bits = quantizer.bits;
   const Kernels &k = kernels();
@@ -91,10 +91,15 @@ Made encode_unit(const f32u *x, i64 n, Draws &draws, const Quantizer &quantizer,
   const i64 chunks = (padded + kChunk - 1) / kChunk;
   double *sums = scratch.sums.get(3 * chunks);
   std::fill(sums, sums + 2 * chunks, 0.0);
-  each_chunk(padded, [&](i64 begin, i64 end) {
-    const i64 valid = std::clamp<i64>(n - begin, 0, end - begin);
-    k.scale(x + begin, valid, end - begin, static_cast<float>(s), w + begin, sums + 2 * (begin / kChunk));
-  });
+  const bool at_once = padded == run && padded <= kChunk;  // the first round goes with the scaling
+  if (at_once) {
+    k.scale_and_rotate(x, n, padded, static_cast<float>(s), draws.signs(0), w, sums);
+  } else {
+    each_chunk(padded, [&](i64 begin, i64 end) {
+      const i64 valid = std::clamp<i64>(n - begin, 0, end - begin);
+      k.scale(x + begin, valid, end - begin, static_cast<float>(s), w + begin, sums + 2 * (begin / kChunk));
+    });
+  }
   double moments[2];
   add_chunks(sums, chunks, 2, moments);
   const double s2 = moments[0], s4 = moments[1];
@@ -104,7 +109,7 @@ Made encode_unit(const f32u *x, i64 n, Draws &draws, const Quantizer &quantizer,
   if (padded == run && options.rotations == 0)
     rounds = s4 <= std::max(std::ldexp(1.0, -10), 4.0 / size) * (s2 * s2) ? 1 : 2;
   float *other = padded == run ? nullptr : scratch.other.get(padded + 16);
-  const float *y = reinterpret_cast<const float *>(rotate_forward(w, other, rounds, draws));
+  const float *y = reinterpret_cast<const float *>(rotate_forward(w, other, at_once ? 1 : 0, rounds, draws));
 
   const double r = std::sqrt(s2), root = std::sqrt(size);
   double power = 1;
@@ -112,9 +117,8 @@ Made encode_unit(const f32u *x, i64 n, Draws &draws, const Quantizer &quantizer,
   const float inv = static_cast<float>(root / (r * std::sqrt(power)));
   std::fill(sums, sums + 3 * chunks, 0.0);
   each_chunk(padded, [&](i64 begin, i64 end) {
-    u8 chunk[kChunk];
-    k.quantise(quantizer, y + begin, end - begin, inv, chunk, sums + 3 * (begin / kChunk));
-    k.pack(chunk, end - begin, bits, codes + packed_bytes(begin, bits));
+    k.quantise(quantizer, y + begin, end - begin, inv, ahead, codes + packed_bytes(begin, bits),
+               sums + 3 * (begin / kChunk));
   });
   double total[3];
   add_chunks(sums, chunks, 3, total);
@@ -160,7 +164,8 @@ EncodeResult eden_encode(const Units &units, const Quantizer &quantizer, const E
     const i64 n = units.size(u);
     const f32u *from = x + u * units.unit;
     if (!units.by_rows) scratch.draws.move_to(units.key, units.position(u), units.padded(u));
-    const Made made = encode_unit(from, n, units.by_rows ? shared : scratch.draws, quantizer, options, scratch,
+    const f32u *ahead = u + 1 < count ? from + units.unit : from;
+    const Made made = encode_unit(from, n, units.by_rows ? shared : scratch.draws, quantizer, options, ahead, scratch,
                                   codes + units.code_offset(u));
     scales[u] = made.scale;
     rounds[u] = static_cast<u8>(made.rounds);

@@ -8,13 +8,26 @@ namespace {
 
 // Vectors a pass keeps in registers: half of what the level has.
 constexpr int kRadix = kLanes == 16 ? 16 : 8;
+// The first pass does the stages below this stride.
+constexpr i64 kFirstPass = kRadix * kLanes;
+
+// a + b in the lower lanes of each pair, a - b in the upper ones. Times 1 or -1 is exact: the fused step rounds as an
+// addition does, and is one instruction.
+template <int S>
+TERSOR_INLINE F add_or_subtract(F a, F b) {
+  const I upper = ((kIota & S) != 0) & all(INT32_MIN);
+#if defined(__FMA__)
+  return multiply_add(b, flip(all(1.0f), upper), a);
+#else
+  return a + flip(b, upper);
+#endif
+}
 
 // The stages of stride 1 .. Below / 2 within one vector: a lane pairs with lane ^ S; the upper one holds b, gets a - b.
 template <int S, int Below>
 TERSOR_INLINE F stages_inside(F v) {
   if constexpr (S < Below) {
-    const I upper = ((kIota & S) != 0) & all(INT32_MIN);
-    return stages_inside<2 * S, Below>(swap_lanes<S>(v) + flip(v, upper));
+    return stages_inside<2 * S, Below>(add_or_subtract<S>(swap_lanes<S>(v), v));
   } else {
     return v;
   }
@@ -35,52 +48,110 @@ TERSOR_INLINE void stages_between(F *v) {
   }
 }
 
-// All stages below R * kLanes, after the signs if there are any.
-template <int R, bool Signs>
-void low_pass(f32u *x, i64 size, const u32 *signs) {
+// All stages below R * kLanes of what from(i) returns for i = 0, kLanes, ..., into x.
+template <int R, class From>
+TERSOR_INLINE void low_pass(f32u *x, i64 size, From &&from) {
   for (i64 i = 0; i < size; i += R * kLanes) {
     F v[R];
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      v[r] = load(x + i + r * kLanes);
-      if constexpr (Signs) v[r] = flip(v[r], sign_mask(signs, i + r * kLanes));
-      v[r] = stages_inside<1, kLanes>(v[r]);
-    }
+    for (int r = 0; r < R; ++r) v[r] = stages_inside<1, kLanes>(from(i + r * kLanes));
     stages_between<R>(v);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) store(x + i + r * kLanes, v[r]);
   }
 }
 
-// The stages of stride `stride` .. R / 2 * stride, for columns [begin, end) of one run of R * stride.
-template <int R>
-void high_pass(f32u *x, i64 stride, i64 begin, i64 end) {
+// The stages of stride `stride` .. R / 2 * stride, for columns [begin, end) of one run of R * stride; to(row, column, v)
+// takes them.
+template <int R, class To>
+TERSOR_INLINE void high_pass(const f32u *x, i64 stride, i64 begin, i64 end, To &&to) {
   for (i64 c = begin; c < end; c += kLanes) {
     F v[R];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) v[r] = load(x + r * stride + c);
     stages_between<R>(v);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) store(x + r * stride + c, v[r]);
+    for (int r = 0; r < R; ++r) to(r, c, v[r]);
   }
 }
 
-// `radix` is 2, 4, 8 or 16; columns are multiples of 16.
-void fwht_columns(f32u *x, int radix, i64 stride, i64 begin, i64 end) {
+// The stages below min(run, kFirstPass) of what `from` returns, into x. run >= kLanes.
+template <class From>
+TERSOR_INLINE void first_pass(f32u *x, i64 size, i64 run, From &&from) {
+  switch (run / kLanes) {
+    case 1: return low_pass<1>(x, size, from);
+    case 2: return low_pass<2>(x, size, from);
+    case 4: return low_pass<4>(x, size, from);
+    default:
+      if (kRadix == 8 || run >= 16 * kLanes) return low_pass<kRadix>(x, size, from);
+      return low_pass<8>(x, size, from);
+  }
+}
+
+// The radix of the pass at `stride`: as few passes as registers allow, and of about the same radix: 32 is 8 * 4, not 16 * 2.
+TERSOR_INLINE int next_radix(i64 run, i64 stride) {
+  const int most = kRadix == 16 && stride < 4096 ? 4 : 3;  // 16 lines 16 KiB apart do not fit into the ways of an L1
+  const int stages = std::countr_zero(static_cast<u64>(run / stride));
+  const int passes = (stages + most - 1) / most;
+  return 1 << ((stages + passes - 1) / passes);
+}
+
+template <class To>
+TERSOR_INLINE void high_passes(const f32u *x, int radix, i64 stride, i64 begin, i64 end, To &&to) {
   switch (radix) {
-    case 2: return high_pass<2>(x, stride, begin, end);
-    case 4: return high_pass<4>(x, stride, begin, end);
-    case 8: return high_pass<8>(x, stride, begin, end);
-    default: return high_pass<16>(x, stride, begin, end);
+    case 2: return high_pass<2>(x, stride, begin, end, to);
+    case 4: return high_pass<4>(x, stride, begin, end, to);
+    case 8: return high_pass<8>(x, stride, begin, end, to);
+    default: return high_pass<16>(x, stride, begin, end, to);
   }
 }
 
-template <int R>
-TERSOR_INLINE void low_pass(f32u *x, i64 size, const u32 *signs) {
-  if (signs) {
-    low_pass<R, true>(x, size, signs);
-  } else {
-    low_pass<R, false>(x, size, signs);
+// `radix` is at most kRadix; columns are multiples of 16.
+void one_pass(f32u *x, int radix, i64 stride, i64 begin, i64 end) {
+  high_passes(x, radix, stride, begin, end,
+              [=](int r, i64 c, F v) __attribute__((always_inline)) { store(x + r * stride + c, v); });
+}
+
+// As one_pass, for a radix up to 512: a tile of a few columns goes through a buffer, so that rows far apart are read and
+// written once, by whole cache lines.
+void fwht_columns(f32u *x, int radix, i64 stride, i64 begin, i64 end) {
+  if (radix <= kRadix) return one_pass(x, radix, stride, begin, end);
+  constexpr i64 kSize = 1 << 14;  // 64 KiB
+  alignas(64) float buffer[kSize];
+  auto *tile = reinterpret_cast<f32u *>(buffer);
+  const int log = std::countr_zero(static_cast<u64>(kSize / radix));
+  const i64 width = i64{1} << log;  // divides the columns: both are powers of two
+  const int first = next_radix(radix, 1);
+  for (i64 c = begin; c < end; c += width) {
+    for (int row = 0; row < radix; row += first) {
+      const f32u *from = x + row * stride + c;
+      f32u *to = tile + row * width;
+      high_passes(from, first, stride, 0, width, [=](int r, i64 at, F v) __attribute__((always_inline)) {
+        __builtin_prefetch(reinterpret_cast<const char *>(from) + 4 * (r * stride + at + width), 0, 2);  // the next tile
+        store(to + r * width + at, v);
+      });
+    }
+    for (int done = first; done < radix;) {
+      const int next = next_radix(radix, done);
+      if (done * next == radix) {
+        high_passes(tile, next, done * width, 0, done * width, [=](int r, i64 at, F v) __attribute__((always_inline)) {
+          store(x + (r * done + (at >> log)) * stride + c + (at & (width - 1)), v);
+        });
+      } else {
+        for (int row = 0; row < radix; row += done * next)
+          one_pass(tile + row * width, next, done * width, 0, done * width);
+      }
+      done *= next;
+    }
+  }
+}
+
+// The stages from kFirstPass on, in place.
+void fwht_later(f32u *x, i64 size, i64 run) {
+  for (i64 stride = kFirstPass; stride < run;) {
+    const int radix = next_radix(run, stride);
+    for (i64 base = 0; base < size; base += radix * stride) one_pass(x + base, radix, stride, 0, stride);
+    stride *= radix;
   }
 }
 
@@ -90,7 +161,7 @@ void short_runs(f32u *x, i64 size, const u32 *signs) {
   i64 i = 0;
   for (; i + kLanes <= size; i += kLanes) {
     F v = load(x + i);
-    if (signs) v = flip(v, sign_mask(signs, i));
+    if (signs) v = flip(v, signs, i);
     store(x + i, stages_inside<1, Run>(v));
   }
   if (signs)
@@ -105,8 +176,8 @@ void short_runs(f32u *x, i64 size, const u32 *signs) {
         }
 }
 
-// Transforms each run of `run` (a power of two) in x[0, size), after flipping the signs if `signs` is not null.
-void fwht(f32u *x, i64 size, i64 run, const u32 *signs) {
+// The signs, if not null, and the first pass; fwht_later does the rest.
+void fwht_first(f32u *x, i64 size, i64 run, const u32 *signs) {
   if (run < kLanes) {
     switch (run) {
       case 1: return short_runs<1>(x, size, signs);
@@ -115,26 +186,17 @@ void fwht(f32u *x, i64 size, i64 run, const u32 *signs) {
       default: return short_runs<(kLanes > 8 ? 8 : 1)>(x, size, signs);
     }
   }
-  const i64 vectors = run / kLanes;
-  if (vectors >= kRadix) {
-    low_pass<kRadix>(x, size, signs);
+  if (signs) {
+    first_pass(x, size, run, [=](i64 i) __attribute__((always_inline)) { return flip(load(x + i), signs, i); });
   } else {
-    switch (vectors) {
-      case 1: return low_pass<1>(x, size, signs);
-      case 2: return low_pass<2>(x, size, signs);
-      case 4: return low_pass<4>(x, size, signs);
-      default: return low_pass<8>(x, size, signs);
-    }
+    first_pass(x, size, run, [=](i64 i) __attribute__((always_inline)) { return load(x + i); });
   }
-  for (i64 stride = kRadix * kLanes; stride < run;) {
-    // As few passes as registers allow, and of about the same radix: 32 is 8 * 4, not 16 * 2.
-    constexpr int most = kRadix == 16 ? 4 : 3;
-    const int stages = std::countr_zero(static_cast<u64>(run / stride));
-    const int passes = (stages + most - 1) / most;
-    const int radix = 1 << ((stages + passes - 1) / passes);
-    for (i64 base = 0; base < size; base += radix * stride) fwht_columns(x + base, radix, stride, 0, stride);
-    stride *= radix;
-  }
+}
+
+// Transforms each run of `run` (a power of two) in x[0, size), after flipping the signs if `signs` is not null.
+void fwht(f32u *x, i64 size, i64 run, const u32 *signs) {
+  fwht_first(x, size, run, signs);
+  fwht_later(x, size, run);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "bits.h"
 #include "eden_kernels.h"
 #include "hadamard.h"
+#include "half.h"
 #include "philox.h"
 #include "uniform_kernels.h"
 
@@ -26,19 +27,26 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     TERSOR_STRING(TERSOR_LEVEL),
     philox,
     fwht,
+    fwht_first,
+    fwht_later,
     fwht_columns,
     flip_signs,
     gather,
     scatter,
     max_magnitude,
     scale_chunk,
+    scale_and_rotate,
     quantise_chunk,
     pack_codes,
     unpack_codes,
     look_up_chunk,
     finish_chunk,
+    rotate_and_finish,
     round_chunk,
     mean_chunk,
+    add_bytes,
+    half_encode,
+    half_decode,
     int8_chunk,
     int8_expand,
 };

@@ -11,31 +11,49 @@ constexpr i64 kChunk = 4096;  // the chunk of a sum (FORMAT.md section 4), also 
 // Purposes of a random stream.
 constexpr u32 kSigns = 0, kPermutation = 1, kRounding = 2;
 
+// A scalar quantizer and the tables that search.h finds codes with; made by make_quantizer.
 struct Quantizer {
-  int bits;
-  alignas(64) float levels[256];      // 2^bits, then zeros
-  alignas(64) float thresholds[256];  // 2^bits - 1, then zeros, never compared
+  int bits = 0;
+  alignas(64) float levels[256] = {};      // 2^bits, then zeros
+  alignas(64) float thresholds[256] = {};  // 2^bits - 1, then zeros, never compared
   // The thresholds that decide the first 4 or 5 bits of a longer code: small enough for registers.
-  alignas(64) float first4[16], first5[32];
+  alignas(64) float first4[16] = {}, first5[32] = {};
+
+  // The grid, if no cell holds two thresholds: its cells in a unit of the value, and how many there are.
+  static constexpr float cells_a_unit(int bits) { return bits < 2 ? 1 : static_cast<float>(1 << (bits - 2)); }
+  static constexpr int cells(int bits) { return bits < 5 ? 32 : bits < 8 ? 1 << bits : 512; }
+  bool grid = false;
+  float limit = 0;                                                           // magnitudes beyond it count as it
+  alignas(64) float cell_thresholds[32] = {};                                // up to 4 bits: by floor(z / width) mod 32
+  alignas(64) std::int32_t cell_codes[32] = {};
+  alignas(64) u32 entries[512] = {};                                         // above: by floor(|z| / width)
 };
 
 struct Kernels {
   const char *name;
   void (*philox)(u64 key, u32 purpose, u32 rotation, u64 block, int skip, i64 n, u32u *out);
   void (*fwht)(f32u *x, i64 size, i64 run, const u32 *signs);
+  void (*fwht_first)(f32u *x, i64 size, i64 run, const u32 *signs);
+  void (*fwht_later)(f32u *x, i64 size, i64 run);
   void (*fwht_columns)(f32u *x, int radix, i64 stride, i64 begin, i64 end);
   void (*flip_signs)(f32u *x, i64 n, const u32 *signs);
   void (*gather)(const f32u *v, const u32 *perm, i64 n, f32u *out);
   void (*scatter)(const f32u *v, const u32 *perm, i64 n, f32u *out);
   u32 (*max_magnitude)(const f32u *x, i64 n);
   void (*scale)(const f32u *x, i64 n, i64 padded, float s, float *w, double *moments);
-  void (*quantise)(const Quantizer &quantizer, const float *y, i64 n, float inv, u8 *codes, double *sums);
+  void (*scale_and_rotate)(const f32u *x, i64 n, i64 padded, float s, const u32 *signs, float *w, double *moments);
+  void (*quantise)(const Quantizer &quantizer, const float *y, i64 n, float inv, const f32u *ahead, u8 *out,
+                   double *sums);
   void (*pack)(const u8 *codes, i64 n, int bits, u8 *out);
   void (*unpack)(const u8 *in, i64 n, int bits, u8 *codes);
-  void (*look_up)(const float *table, int bits, const u8 *codes, i64 n, float *v);
+  void (*look_up)(const float *table, int bits, const u8 *codes, i64 n, i64 run, float *v);
   void (*finish)(const float *v, i64 n, const u32 *signs, float f, bool add, f32u *out);
+  void (*rotate_and_finish)(float *v, i64 n, i64 padded, const u32 *signs, float f, bool add, bool stream, f32u *out);
   void (*round)(const f32u *x, i64 n, double low, double inverse, int top, u64 key, u64 word, u8 *codes);
   void (*mean)(const u32 *sums, i64 n, double count, double low, double step, double weight, bool add, f32u *out);
+  void (*add_bytes)(const u8 *a, const u8 *b, i64 n, int width, u8 *out);
+  void (*half_encode)(const f32u *x, i64 n, bool bfloat, bool tame, u16u *out);
+  void (*half_decode)(const u16u *codes, i64 n, bool bfloat, float f, bool add, f32u *out);
   void (*int8_round)(const f32u *x, i64 n, float s, float t, std::int8_t *codes);
   void (*int8_expand)(const std::int8_t *codes, i64 n, float f, bool add, f32u *out);
 };

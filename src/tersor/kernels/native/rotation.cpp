@@ -62,7 +62,7 @@ void Draws::trim() {
 void fwht_all(f32u *x, i64 size, i64 run, const u32 *signs) {
   const Kernels &k = kernels();
   if (size < kBig) return k.fwht(x, size, run, signs);
-  constexpr i64 kInner = i64{1} << 15;  // fits in any L2 cache
+  constexpr i64 kInner = i64{1} << 15;  // 128 KiB: stays in L2
   const i64 inner = std::min(run, kInner);
   // A task is a piece of whole runs, of at least 2^15 where runs are shorter.
   const i64 piece = std::max(inner, kInner);
@@ -70,9 +70,11 @@ void fwht_all(f32u *x, i64 size, i64 run, const u32 *signs) {
     const i64 begin = task * piece;
     k.fwht(x + begin, std::min(piece, size - begin), inner, signs ? signs + begin / 32 : nullptr);
   });
+  // The stages above: up to 8 of them each time that memory is passed through.
   for (i64 stride = inner; stride < run;) {
-    const int radix = static_cast<int>(std::min<i64>(run / stride, 8));
-    constexpr i64 kColumns = 4096;
+    const int stages = std::countr_zero(static_cast<u64>(run / stride)), passes = (stages + 8) / 9;
+    const int radix = 1 << ((stages + passes - 1) / passes);
+    constexpr i64 kColumns = 1024;
     const i64 tiles = stride / kColumns;
     parallel_for(size / (radix * stride) * tiles, [&](i64 task) {
       const i64 begin = task % tiles * kColumns;
@@ -82,8 +84,8 @@ void fwht_all(f32u *x, i64 size, i64 run, const u32 *signs) {
   }
 }
 
-f32u *rotate_forward(f32u *x, f32u *other, int rounds, Draws &draws) {
-  for (int r = 0; r < rounds; ++r) {
+f32u *rotate_forward(f32u *x, f32u *other, int first, int rounds, Draws &draws) {
+  for (int r = first; r < rounds; ++r) {
     if (draws.padded() != draws.run()) {
       const u32 *perm = draws.permutation(r);
       each_chunk(draws.padded(), [&](i64 begin, i64 end) {
@@ -129,7 +131,7 @@ void rotate_rows(f32u *x, i64 rows, i64 padded, u64 key, u64 position, int round
       f32u *other = mixed ? scratch.get(padded) : nullptr;
       const u32 *signs = nullptr;
       f32u *result = inverse ? rotate_back(unit, other, rounds, draws, &signs)
-                             : rotate_forward(unit, other, rounds, draws);
+                             : rotate_forward(unit, other, 0, rounds, draws);
       each_chunk(padded, [&](i64 begin, i64 end) {
         if (result != unit) std::memcpy(unit + begin, result + begin, static_cast<std::size_t>(end - begin) * 4);
         if (signs) kernels().flip_signs(unit + begin, end - begin, signs + begin / 32);

@@ -39,8 +39,9 @@ class Draws {
 // H_run on each run of x[0, size), after the signs if not null; on several threads if it is big.
 void fwht_all(f32u *x, i64 size, i64 run, const u32 *signs);
 
-// All rounds forwards. The result is in x or in `other` (also P floats, used if P > B): the pointer that is returned.
-f32u *rotate_forward(f32u *x, f32u *other, int rounds, Draws &draws);
+// Rounds `first` .. rounds - 1 forwards. The result is in x or in `other` (also P floats, used if P > B): the pointer that
+// is returned.
+f32u *rotate_forward(f32u *x, f32u *other, int first, int rounds, Draws &draws);
 
 // All rounds backwards; as above. The flips of the last step are left to the caller if `*signs` comes back not null.
 f32u *rotate_back(f32u *x, f32u *other, int rounds, Draws &draws, const u32 **signs);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #if defined(__SSE2__)
@@ -57,13 +58,30 @@ TERSOR_INLINE F swap_lanes(F v) {
   return swap_lanes<S>(v, std::make_integer_sequence<int, kLanes>{});
 }
 
-// The sign bits of coordinates i .. i + kLanes - 1, i a multiple of kLanes.
-TERSOR_INLINE I sign_mask(const u32 *signs, i64 i) {
-  const I word = all(static_cast<std::int32_t>(signs[i >> 5] >> (i & 31)));
-  const I bit = all(1) << kIota;
-  return ((word & bit) != 0) & all(INT32_MIN);
+#if defined(__FMA__)
+// a * b + c, rounded once.
+TERSOR_INLINE F multiply_add(F a, F b, F c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#else
+  return _mm256_fmadd_ps(a, b, c);
+#endif
 }
+#endif
+
 TERSOR_INLINE F flip(F v, I mask) { return (F)((I)v ^ mask); }
+
+// Flips the signs that stand in bits i .. i + kLanes - 1, i a multiple of kLanes.
+TERSOR_INLINE F flip(F v, const u32 *signs, i64 i) {
+#if defined(__AVX512F__)
+  std::uint16_t bits;
+  std::memcpy(&bits, reinterpret_cast<const u8 *>(signs) + i / 8, 2);
+  return (F)_mm512_mask_xor_epi32((__m512i)v, bits, (__m512i)v, _mm512_set1_epi32(INT32_MIN));
+#else
+  const I word = all(static_cast<std::int32_t>(signs[i >> 5] >> (i & 31)));
+  return flip(v, ((word & all(1) << kIota) != 0) & all(INT32_MIN));
+#endif
+}
 TERSOR_INLINE float flip1(float v, const u32 *signs, i64 i) {
   u32 bits;
   std::memcpy(&bits, &v, 4);
@@ -72,72 +90,59 @@ TERSOR_INLINE float flip1(float v, const u32 *signs, i64 i) {
   return v;
 }
 
-// A table of Size floats, held in registers where the level can look values up there.
-template <int Size>
+// A table of Size values of 4 bytes, held in registers where the level can look values up there; a table in registers
+// ignores the bits of an index above its size.
+template <int Size, class V = F>
 struct Table {
 #if defined(__AVX512F__)
-  static constexpr int kRegisters = Size <= 16 ? 1 : Size <= 32 ? 2 : 0;
+  static constexpr int kRegisters = Size <= 16 ? 1 : Size <= 128 ? Size / 16 : 0;
 #elif defined(__AVX2__)
   static constexpr int kRegisters = Size <= 8 ? 1 : Size <= 16 ? 2 : 0;
 #else
   static constexpr int kRegisters = 0;
 #endif
-  const float *memory;  // padded to 2 kLanes floats
-  F low{}, high{};
+  const void *memory;  // padded to whole registers
+  V part[kRegisters > 0 ? kRegisters : 1];
 
-  explicit Table(const float *p) : memory(p) {
-    if constexpr (kRegisters > 0) low = load(p);
-    if constexpr (kRegisters > 1) high = load(p + kLanes);
+  explicit Table(const void *p) : memory(p) {
+    for (int r = 0; r < kRegisters; ++r) part[r] = (V)load(static_cast<const f32u *>(p) + r * kLanes);
   }
 
-  __attribute__((always_inline)) F operator[](I index) const {
+  __attribute__((always_inline)) V operator[](I index) const {
 #if defined(__AVX512F__)
-    if constexpr (kRegisters == 1) return _mm512_permutexvar_ps((__m512i)index, low);
-    if constexpr (kRegisters == 2) return _mm512_permutex2var_ps(low, (__m512i)index, high);
-    return _mm512_i32gather_ps((__m512i)index, memory, 4);
+    if constexpr (kRegisters == 0) return (V)_mm512_i32gather_epi32((__m512i)index, memory, 4);
+    return look_up<0, kRegisters>(index);
 #elif defined(__AVX2__)
-    if constexpr (kRegisters == 0) return _mm256_i32gather_ps(memory, (__m256i)index, 4);
-    const F first = _mm256_permutevar8x32_ps(low, (__m256i)index);
-    if constexpr (kRegisters == 1) return first;
-    const F second = _mm256_permutevar8x32_ps(high, (__m256i)index);
-    return _mm256_blendv_ps(first, second, (__m256)(index << 28));  // bit 3 chooses
+    if constexpr (kRegisters == 0)
+      return (V)_mm256_i32gather_epi32(static_cast<const int *>(memory), (__m256i)index, 4);
+    const F first = _mm256_permutevar8x32_ps((F)part[0], (__m256i)index);
+    if constexpr (kRegisters < 2) return (V)first;
+    const F second = _mm256_permutevar8x32_ps((F)part[kRegisters - 1], (__m256i)index);
+    return (V)_mm256_blendv_ps(first, second, (__m256)(index << 28));  // bit 3 chooses
 #else
-    F v;
-    for (int l = 0; l < kLanes; ++l) v[l] = memory[index[l]];
+    V v;
+    for (int l = 0; l < kLanes; ++l) std::memcpy(&v[l], static_cast<const char *>(memory) + 4 * index[l], 4);
     return v;
 #endif
   }
+
+#if defined(__AVX512F__)
+ private:
+  // Registers Begin .. Begin + Count - 1: halves looked up apart, then a bit of the index chooses.
+  template <int Begin, int Count>
+  __attribute__((always_inline)) V look_up(I index) const {
+    if constexpr (Count == 1) {
+      return (V)_mm512_permutexvar_epi32((__m512i)index, (__m512i)part[Begin]);
+    } else if constexpr (Count == 2) {
+      return (V)_mm512_permutex2var_epi32((__m512i)part[Begin], (__m512i)index, (__m512i)part[Begin + 1]);
+    } else {
+      const V low = look_up<Begin, Count / 2>(index), high = look_up<Begin + Count / 2, Count / 2>(index);
+      const __mmask16 upper = _mm512_test_epi32_mask((__m512i)index, _mm512_set1_epi32(8 * Count));
+      return (V)_mm512_mask_blend_epi32(upper, (__m512i)low, (__m512i)high);
+    }
+  }
+#endif
 };
-
-// 16 codes below 256, as bytes.
-TERSOR_INLINE void store_codes(u8 *p, const I *code) {
-#if defined(__AVX512F__)
-  _mm_storeu_si128(reinterpret_cast<__m128i_u *>(p), _mm512_cvtepi32_epi8((__m512i)code[0]));
-#elif defined(__AVX2__)
-  const __m256i words = _mm256_packs_epi32((__m256i)code[0], (__m256i)code[1]);  // 128-bit halves interleaved
-  const __m256i sorted = _mm256_permute4x64_epi64(words, 0xd8);
-  _mm_storeu_si128(reinterpret_cast<__m128i_u *>(p),
-                   _mm_packus_epi16(_mm256_castsi256_si128(sorted), _mm256_extracti128_si256(sorted, 1)));
-#elif defined(__SSE2__)
-  const __m128i low = _mm_packs_epi32((__m128i)code[0], (__m128i)code[1]);
-  const __m128i high = _mm_packs_epi32((__m128i)code[2], (__m128i)code[3]);
-  _mm_storeu_si128(reinterpret_cast<__m128i_u *>(p), _mm_packus_epi16(low, high));
-#else
-  for (int l = 0; l < 16; ++l) p[l] = static_cast<u8>(code[l / kLanes][l % kLanes]);
-#endif
-}
-
-TERSOR_INLINE I load_codes(const u8 *p) {
-#if defined(__AVX512F__)
-  return (I)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i_u *>(p)));
-#elif defined(__AVX2__)
-  return (I)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i_u *>(p)));
-#else
-  I v;
-  for (int l = 0; l < kLanes; ++l) v[l] = p[l];
-  return v;
-#endif
-}
 
 // The one order of float sums (FORMAT.md section 4): 16 lanes, then a fixed tree. It covers one chunk (at most 4,096).
 struct LaneSum {

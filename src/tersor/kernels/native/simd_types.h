@@ -6,6 +6,7 @@
 namespace tersor {
 
 typedef float f32u __attribute__((aligned(1), may_alias));
+typedef std::uint16_t u16u __attribute__((aligned(1), may_alias));
 typedef u32 u32u __attribute__((aligned(1), may_alias));
 typedef u64 u64u __attribute__((aligned(1), may_alias));
 

@@ -14,8 +14,6 @@
 namespace tersor {
 namespace {
 
-typedef std::uint16_t u16u __attribute__((aligned(1), may_alias));
-
 // Calls body(unit, begin, n): n coordinates of a unit from `begin`, a multiple of kChunk, on.
 template <class Body>
 void each_piece(i64 d, i64 unit, const Body &body) {
@@ -39,6 +37,14 @@ void pack_piece(const u32 *codes, i64 n, int bits, u8 *out) {
     for (i64 i = 0; i < n; ++i) bytes[i] = static_cast<u8>(codes[i]);
     return kernels().pack(bytes, n, bits, out);
   }
+  if (bits == 16) {
+    for (i64 i = 0; i < n; ++i) reinterpret_cast<u16u *>(out)[i] = static_cast<std::uint16_t>(codes[i]);
+    return;
+  }
+  if (bits == 32) {
+    std::memcpy(out, codes, static_cast<std::size_t>(n) * 4);
+    return;
+  }
   u64 held = 0;  // fewer than 8 bits between codes
   int count = 0;
   const u64 mask = (u64{1} << bits) - 1;
@@ -54,6 +60,14 @@ void unpack_piece(const u8 *in, i64 n, int bits, u32 *codes) {
     u8 bytes[kChunk];
     kernels().unpack(in, n, bits, bytes);
     for (i64 i = 0; i < n; ++i) codes[i] = bytes[i];
+    return;
+  }
+  if (bits == 16) {
+    for (i64 i = 0; i < n; ++i) codes[i] = reinterpret_cast<const u16u *>(in)[i];
+    return;
+  }
+  if (bits == 32) {
+    std::memcpy(codes, in, static_cast<std::size_t>(n) * 4);
     return;
   }
   u64 held = 0;
@@ -113,7 +127,20 @@ void sq_decode(const u8 *codes, i64 d, i64 unit, double low, double high, int bi
 
 void sq_add(const u8 *a, int a_width, const u8 *b, int b_width, i64 d, i64 unit, u8 *out, int out_width) {
   const Stream from_a(d, unit, a_width), from_b(d, unit, b_width), to(d, unit, out_width);
+  // What an aggregator does all day: a message of narrow codes into an accumulator of whole bytes.
+  const bool accumulate = (out_width == 8 ? a_width <= 8 : a_width == out_width) && b_width <= 8 &&
+                          (out_width == 8 || out_width == 16 || out_width == 32);
   each_piece(d, unit, [&](i64 u, i64 begin, i64 n) {
+    if (accumulate) {
+      u8 bytes[kChunk], narrow[kChunk];
+      kernels().unpack(b + from_b.at(u, begin), n, b_width, bytes);
+      const u8 *into = a + from_a.at(u, begin);
+      if (a_width < 8) {
+        kernels().unpack(into, n, a_width, narrow);
+        into = narrow;
+      }
+      return kernels().add_bytes(into, bytes, n, out_width, out + to.at(u, begin));
+    }
     u32 sum[kChunk], term[kChunk];
     unpack_piece(a + from_a.at(u, begin), n, a_width, sum);
     unpack_piece(b + from_b.at(u, begin), n, b_width, term);

@@ -33,6 +33,21 @@ void mean_chunk(const u32 *sums, i64 n, double count, double low, double step, d
   }
 }
 
+// out = a + b, where a and out hold integers of `width` bits, 8, 16 or 32.
+void add_bytes(const u8 *a, const u8 *b, i64 n, int width, u8 *out) {
+  if (width == 8) {
+    for (i64 i = 0; i < n; ++i) out[i] = static_cast<u8>(a[i] + b[i]);
+  } else if (width == 16) {
+    const auto *from = reinterpret_cast<const u16u *>(a);
+    auto *to = reinterpret_cast<u16u *>(out);
+    for (i64 i = 0; i < n; ++i) to[i] = static_cast<std::uint16_t>(from[i] + b[i]);
+  } else {
+    const auto *from = reinterpret_cast<const u32u *>(a);
+    auto *to = reinterpret_cast<u32u *>(out);
+    for (i64 i = 0; i < n; ++i) to[i] = from[i] + b[i];
+  }
+}
+
 // code = rint(x * s * t) within -127 .. 127.
 void int8_chunk(const f32u *x, i64 n, float s, float t, std::int8_t *codes) {
   // Adding and taking away 1.5 * 2^23 rounds to an integer, ties to even, for magnitudes below 2^22.

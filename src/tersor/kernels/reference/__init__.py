@@ -3,13 +3,17 @@
 from tersor.kernels.reference.bits import pack, unpack
 from tersor.kernels.reference.eden import eden_decode, eden_encode
 from tersor.kernels.reference.hadamard import fwht, rotate
+from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
 from tersor.kernels.reference.int8 import int8_decode, int8_encode
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 
 __all__ = [
     "eden_decode",
     "eden_encode",
+    "first_nonfinite",
     "fwht",
+    "half_decode",
+    "half_encode",
     "int8_decode",
     "int8_encode",
     "pack",
