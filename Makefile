@@ -11,6 +11,7 @@ TORCH_INDEX ?=
 PYTEST_ARGS ?=
 DEMO_ARGS ?= --codecs bf16,eden:4,eden:2 --workers 4 --link 50mbit --target 0.95
 DEMO_OUT ?= tersor-demo
+FUZZ_RUNS ?= 100000
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.tersor-stamp
@@ -20,7 +21,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 BUILD_INPUTS := pyproject.toml CMakeLists.txt constraints.txt Makefile \
   $(sort $(wildcard src/tersor/kernels/native/*.cpp src/tersor/kernels/native/*.h))
 
-.PHONY: help install demo test lint bench sanitize clean
+.PHONY: help install demo test lint bench sanitize fuzz clean
 
 help:
 	@echo "make demo      install into $(VENV), race codecs over a slow link, write $(DEMO_OUT)/report.html"
@@ -28,6 +29,7 @@ help:
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     speeds of this machine, against a copy of the same bytes"
 	@echo "make sanitize  the native tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make fuzz      FUZZ_RUNS (100,000) executions of the native decoders under both, and of the parsers"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -58,6 +60,9 @@ bench: $(STAMP)
 
 sanitize: $(STAMP)
 	scripts/sanitize.sh $(VENV)
+
+fuzz: $(STAMP)
+	scripts/fuzz.sh $(VENV) $(FUZZ_RUNS)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache $(STAMP)

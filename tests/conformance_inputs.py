@@ -65,7 +65,9 @@ def check_single(codec):
         value = float(codec.decode(codec.encode(np.array([v], np.float32), seed=1))[0])
         ratio = value / v
         if getattr(codec, "scale", "unbiased") != "one":
-            assert ratio == pytest.approx(1, abs=2**-8), (v, value)
+            # The scale of a Microscaling block is a power of two: the number has the precision of an element.
+            precision = 0.25 if codec.name.startswith("mx") else 2**-8
+            assert ratio == pytest.approx(1, abs=precision), (v, value)
         assert ratio > 0
 
 
@@ -224,7 +226,8 @@ def check_torch(codec, torch):
         codec.encode(torch.tensor([[1.0, 2, 3], [4, 5, torch.inf]]), seed=1)
     assert codec.decode(codec.encode(torch.tensor(2.5), seed=1)).shape == ()
     top = torch.tensor([3.3e38, -3.3e38, 1e38], dtype=torch.bfloat16)
-    if codec.name not in ("fp16", "eden", "drive"):  # EDEN's range: check_extremes
+    wide = getattr(codec, "scale_dtype", "") != "float16"
+    if wide and codec.name not in ("fp16", "eden", "drive"):  # EDEN's range: check_extremes
         assert torch.isfinite(codec.decode(codec.encode(top, seed=1))).all()
     half = torch.tensor([65504.0, -65504.0, 65504.0, 100.0], dtype=torch.float16)
     assert torch.isfinite(codec.decode(codec.encode(half, seed=1))).all()

@@ -4,6 +4,8 @@ import inspect
 
 import numpy as np
 import pytest
+from block_cases import case_int4_decode, case_int4_encode, case_mx_decode, case_mx_encode  # noqa: F401
+from edge_inputs import edge_inputs
 
 import tersor
 from tersor.errors import TersorError
@@ -28,32 +30,6 @@ def installed():
 
 
 BACKENDS = installed() or [pytest.param("native", marks=pytest.mark.skip(reason="no backend but the reference"))]
-
-
-def edge_inputs(n):
-    """Float32 vectors of n coordinates by name."""
-    g = np.random.default_rng(n)
-    x = g.standard_normal(n).astype(np.float32)
-    made = {
-        "normal": x,
-        "zeros": np.zeros(n, np.float32),
-        "minus zeros": -np.zeros(n, np.float32),
-        "constant": np.full(n, -0.7, np.float32),
-        "one hot": np.eye(1, n, n // 3, dtype=np.float32)[0] * np.float32(3) if n else x,
-        "two": np.eye(1, n, 0, dtype=np.float32)[0] + np.eye(1, n, n // 2, dtype=np.float32)[0] if n else x,
-        "tiny": x * np.float32(1e-30),
-        "huge": x * np.float32(1e30),
-        "max": np.copysign(np.float32(3.4028235e38), x),
-        "denormal": x * np.float32(1e-41),
-        "least": np.copysign(np.float32(1e-45), x),
-        "heavy": (x.astype(np.float64) * 10.0 ** g.uniform(-40, 35, n)).astype(np.float32),
-        "ties": np.round(x * 2) / 2,
-    }
-    for name, bad in (("nan", np.nan), ("inf", np.inf), ("minus inf", -np.inf)):
-        if n:
-            made[name] = x.copy()
-            made[name][[n // 2, n - 1]] = bad
-    return made
 
 
 def case_fwht(backend):
@@ -158,6 +134,24 @@ def case_eden_decode(backend):
                     full,
                     out,
                 )
+            yield out
+
+
+def case_eden_add(backend):
+    """Messages of several keys, starts and weights, rows and blocks, over what is there."""
+    for i, arguments in enumerate(eden_arguments()):
+        x, unit, start, by_rows, bits, _, _, _, full, _ = arguments
+        codes, scales, rounds, *_ = eden_encode(reference, *arguments)
+        again = [codes[::-1].copy(), scales[::-1].copy(), rounds]
+        for n_messages in (0, 1, 3)[i % 2 :]:
+            messages = [
+                (codes, scales, rounds, KEY, start, 0.5),
+                (*again, KEY, start, -1.25),
+                (codes, scales, rounds, 7, start + 8192, 1e30 if i % 3 else 0.0),
+            ][:n_messages]
+            out = np.full(len(x), 0.25, np.float32)
+            with np.errstate(all="ignore"):
+                backend.eden_add(messages, unit, by_rows, bits, lloyd_max.levels(bits), full, out)
             yield out
 
 
@@ -333,7 +327,9 @@ def test_same_bytes(operation, name):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("spec", ["eden:3", "eden:4,scale_dtype=bfloat16,store_norm=true", "int8:32", "sq:4"])
+@pytest.mark.parametrize(
+    "spec", ["eden:3", "eden:4,scale_dtype=bfloat16,store_norm=true", "int8:32", "sq:4", "int4", "mxfp6"]
+)
 def test_same_messages(name, spec):
     """The public way, with NaN passed on and for any number of threads."""
     codec = tersor.get_codec(spec)

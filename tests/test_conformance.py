@@ -82,7 +82,7 @@ def test_tensors(spec):
 
 
 @pytest.mark.parametrize(
-    "spec", ["eden:2,scale=biased", "eden:4,scale=norm", "eden:3,scale=one", "drive:biased", "int8", "bf16"]
+    "spec", ["eden:2,scale=biased", "eden:4,scale=norm", "eden:3,scale=one", "drive:biased", "int8", "bf16", "mxfp4"]
 )
 def test_the_test_of_bias_sees_bias(spec):
     """The power of check_unbiased: codecs that do not claim to be unbiased fail it."""

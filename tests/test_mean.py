@@ -169,3 +169,28 @@ def test_largest_values():
         acc.add(none(x), weight=0.25)
     assert acc.value() == pytest.approx(x, rel=1e-6)
     assert tersor.mean([none(x)] * 2, [7, 7]) == pytest.approx(x, rel=1e-6)
+
+
+@pytest.mark.parametrize("axis", [None, -1])
+@pytest.mark.parametrize(
+    "spec", ["eden:1", "eden:4", "eden:3,block=32", "eden:2,scale_dtype=float16", "eden:5,block=full"]
+)
+def test_one_pass_has_the_bytes_of_one_after_the_other(spec, axis):
+    """EDEN messages are added unit by unit: with the sums of a `Mean`, weights, counts, starts, overflow included."""
+    codec = tersor.get_codec(spec)
+    sent = [codec.encode(normal(70, 100, seed=k) - 3 * (k == 2), seed=1, sender=k, axis=axis) for k in range(70)]
+    sent[1] = replace(sent[1], count=2)
+    lossy = replace(sent[5], received=np.arange(sent[5].units.count) % 2 == 0)
+    moved = codec.encode(normal(70, 100), seed=1, axis=axis, start=(codec.unit or 7000) if axis is None else 70)
+    shared = [codec.encode(normal(70, 100, seed=k), axis=axis, shared=codec.merge(None, key=3)) for k in range(3)]
+    cases = [sent, sent[:1], [*sent[:3], lossy], [moved, *sent[:2]], shared]
+    if "float16" not in spec:
+        huge = codec.encode(np.full((70, 100), 1e33, np.float32), seed=1, axis=axis)
+        cases.append([huge, *sent[:2], huge])
+    for messages in cases:
+        for weights in (None, [0.3 * k for k in range(1, len(messages) + 1)]):
+            acc = tersor.Mean()
+            unit = 1.0 if weights is None else 2.0 ** np.frexp(sum(weights))[1]
+            for k, enc in enumerate(messages):
+                acc.add(enc, 1.0 if weights is None else weights[k] / unit)
+            assert tersor.mean(messages, weights).tobytes() == acc.value().tobytes()

@@ -1,6 +1,19 @@
-"""tersor: float tensors stored, moved and added at 0.5 to 8 bits a coordinate, with an error known in advance."""
+"""tersor: float tensors stored, moved and added at 1 to 8 bits a coordinate, with an error known in advance."""
 
-from tersor.codecs import BFloat16, Drive, Eden, Float16, Int8, NoCompression, StochasticQuantization
+from tersor.codecs import (
+    MXFP4,
+    MXFP6,
+    MXFP8,
+    MXINT8,
+    BFloat16,
+    Drive,
+    Eden,
+    Float16,
+    Int4,
+    Int8,
+    NoCompression,
+    StochasticQuantization,
+)
 
 # isort: split
 # `tersor.codecs` is the function; it takes the place of the package of that name, so it is imported after it.
@@ -20,6 +33,10 @@ from tersor.shared import Shared
 __version__ = "0.1.0"
 
 __all__ = [
+    "MXFP4",
+    "MXFP6",
+    "MXFP8",
+    "MXINT8",
     "BFloat16",
     "Claims",
     "Codec",
@@ -30,6 +47,7 @@ __all__ = [
     "Float16",
     "FormatError",
     "IncompatibleError",
+    "Int4",
     "Int8",
     "Mean",
     "NoCompression",

@@ -94,7 +94,8 @@ def to_host(x: Any) -> tuple[Host, tuple[int, ...]]:
     name = array.dtype.name
     if name not in FLOAT_DTYPES:
         raise TypeError(
-            f"tersor encodes {', '.join(FLOAT_DTYPES)}, got {name}; convert first, e.g. x.astype('float32')"
+            f"tersor encodes arrays of {', '.join(FLOAT_DTYPES)}, got {name}; convert first, e.g. "
+            "np.asarray(x, 'float32')"
         )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -109,7 +110,7 @@ def _torch_to_host(x: Any) -> tuple[Host, tuple[int, ...]]:
     if name not in FLOAT_DTYPES or x.layout is not torch.strided:
         raise TypeError(
             f"tersor encodes dense tensors of {', '.join(FLOAT_DTYPES)}, got {name} ({x.layout}); "
-            "convert first, e.g. x.float()"
+            f"convert first, e.g. {'x.float()' if x.layout is torch.strided else 'x.to_dense()'}"
         )
     data = x.detach().resolve_conj().resolve_neg().cpu().contiguous()
     data = data.view(torch.uint16) if name == "bfloat16" else data

@@ -2,7 +2,8 @@
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,6 +15,7 @@ from tersor.arrays import FLOAT_DTYPES
 from tersor.codec import Codec
 from tersor.encoded import Encoded
 from tersor.errors import FormatError
+from tersor.message import MAGIC as MESSAGE
 from tersor.message import MAX_NDIM, assemble, check_shape, checked_layout, resolve
 from tersor.registry import get_codec
 
@@ -122,7 +124,8 @@ class EncodedDict(Mapping[str, Encoded]):
             raise FormatError(f"a bundle has at least {_HEADER.size} bytes, got {len(view)}")
         magic, version, reserved, crc, n_specs, total, key, n_entries, n_manifest = _HEADER.unpack_from(view)
         if magic != MAGIC:
-            raise FormatError("these bytes are not a tersor bundle (wrong magic number)")
+            hint = "; a single message: use tersor.from_bytes" if magic == MESSAGE else ""
+            raise FormatError(f"these bytes are not a tersor bundle (wrong magic number){hint}")
         if version != VERSION or reserved != b"\0\0\0":
             raise FormatError(f"bundle version {version} is not readable by this tersor (it reads {VERSION})")
         if total != len(view) or n_manifest > total - _HEADER.size:
@@ -181,10 +184,28 @@ def encode_dict(
     base = rng.fresh_seed() if seed is None else int(seed) & (2**64 - 1)
     base = base if sender == 0 else rng.mix64(base, sender=sender)
     entries = {}
-    for i, (name, array) in enumerate(arrays.items()):
-        chosen = choose(policy, name, array) or default
-        entries[name] = chosen.encode(array, seed=rng.mix64(base, tensor=i), nonfinite=nonfinite)
+    for i, (name, array) in enumerate(items(arrays)):
+        with naming(name):
+            chosen = choose(policy, name, array) or default
+            entries[name] = chosen.encode(array, seed=rng.mix64(base, tensor=i), nonfinite=nonfinite)
     return EncodedDict(entries, base)
+
+
+def items(arrays: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Return the items of a mapping of names to arrays; anything else raises TypeError."""
+    if not hasattr(arrays, "items"):
+        raise TypeError(f"expected arrays by name, such as {{'w': x}} or a state_dict, got {type(arrays).__name__}")
+    return arrays.items()
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Note the tensor's name on what is raised inside."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in the tensor {name!r}")
+        raise
 
 
 def choose(policy: Policy | None, name: str, array: Any) -> Codec | None:

@@ -1,6 +1,7 @@
 """Codec: the one idea - a frozen dataclass that turns an array into an Encoded and back, and claims what it keeps."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor import arrays, rng
-from tersor.encoded import Encoded, PlaneSpec
+from tersor.encoded import Encoded, PlaneSpec, check_encoded
 from tersor.errors import IncompatibleError, NonFiniteError, TersorError
 from tersor.shared import Shared
 from tersor.specs import Value, format_spec
@@ -306,6 +307,7 @@ class Codec:
         IncompatibleError
             If the message is another codec's, or `out` does not fit.
         """
+        check_encoded(enc)
         if enc.spec != self.spec:
             raise IncompatibleError(f"this is a message of {enc.spec}, not of {self.spec}; use tersor.decode(enc)")
         if add and out is None:
@@ -317,6 +319,8 @@ class Codec:
             flat = np.empty(units.size, kind)
             self.estimate(enc, units, flat, False, weight, present)
             return arrays.from_host(flat, enc.shape, enc.dtype, enc.origin if like is None else arrays.origin_of(like))
+        if not hasattr(out, "shape"):
+            raise TypeError(f"out must be a NumPy array or a torch tensor, got {type(out).__name__}")
         if tuple(out.shape) != enc.shape:
             raise IncompatibleError(f"out has shape {tuple(out.shape)}, the message {enc.shape}")
         direct = isinstance(out, np.ndarray) and out.dtype == kind and out.flags.c_contiguous and out.flags.writeable
@@ -357,6 +361,13 @@ class Codec:
         if add:
             out += part
 
+    def accumulate(
+        self, messages: Sequence[Encoded], units: Units, out: NDArray[Any], weights: Sequence[float]
+    ) -> None:
+        """Add the weighted estimates of messages of one shape to `out`, one after the other."""
+        for enc, weight in zip(messages, weights, strict=True):
+            self.estimate(enc, units, out, True, weight, enc.received)
+
     def _may_overflow(self, enc: Encoded) -> bool:
         """Say whether a message of finite values may decode to infinity unless it is clipped."""
         return False
@@ -376,7 +387,7 @@ def merge_received(enc: Encoded, received: Any, n_units: int) -> NDArray[np.bool
     given = np.asarray(received)
     if given.dtype != np.bool_ or given.ndim != 1:
         flags = np.zeros(n_units, np.bool_)
-        for begin, stop in received:
+        for begin, stop in _ranges(received):
             if not 0 <= begin <= stop <= n_units:
                 raise ValueError(f"received: the range {begin}:{stop} is not within {n_units} units")
             flags[begin:stop] = True
@@ -384,3 +395,10 @@ def merge_received(enc: Encoded, received: Any, n_units: int) -> NDArray[np.bool
     if len(given) != n_units:
         raise ValueError(f"received: expected {n_units} flags, one a unit, got {len(given)}")
     return given if present is None else given & present
+
+
+def _ranges(received: Any) -> list[tuple[int, int]]:
+    try:
+        return [(begin, stop) for begin, stop in received]
+    except (TypeError, ValueError) as error:
+        raise TypeError("received must be an array of bool, one a unit, or ranges (start, stop) of units") from error

@@ -83,7 +83,8 @@ class Encoded:
     digest : int
         CRC-32 of the statistics that the senders share; 0 if they share none.
     error : float or None
-        The sender's vNMSE, ||x_hat - x||**2 / ||x||**2, where the codec has a law for it.
+        The sender's vNMSE, ||x_hat - x||**2 / ||x||**2, where the codec has a law for it. Exact but for rounding where
+        no unit is padded; else with the share of the error that is expected on the coordinates beside the padding.
     fields : bytes
         What else the codec needs.
     origin : Origin
@@ -205,6 +206,12 @@ class Encoded:
             )
 
 
+_SAME = {
+    "key": "; encode them with one seed and sender, or with one `shared`",
+    "shared statistics": "; encode them with one `shared`",
+}
+
+
 class _Picker:
     """Moves the bytes or values of whole entries of the first axis."""
 
@@ -290,7 +297,16 @@ def check_compatible(a: Encoded, b: Encoded, *, rows: bool = False) -> None:
         pairs += [("shape", a.shape, b.shape)]
     for name, x, y in pairs:
         if x != y:
-            raise IncompatibleError(f"cannot combine messages with different {name}: {x!r} and {y!r}")
+            hint = _SAME.get(name, "")
+            raise IncompatibleError(f"cannot combine messages with different {name}: {x!r} and {y!r}{hint}")
+
+
+def check_encoded(enc: Any) -> None:
+    """Raise TypeError, with what to do, unless `enc` is an Encoded."""
+    if not isinstance(enc, Encoded):
+        kind = type(enc).__name__
+        hint = {"EncodedDict": "use its decode()", "ndarray": "encode the array first", "Tensor": "encode it first"}
+        raise TypeError(f"expected an Encoded, got {kind}; {hint.get(kind, 'parse bytes with tersor.from_bytes')}")
 
 
 def _per_unit(m: Encoded, value: Any, dtype: Any) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from tersor import rng
 from tersor.arrays import to_host
-from tersor.bundle import Policy, choose
+from tersor.bundle import Policy, choose, items, naming
 from tersor.codec import Codec
 from tersor.encoded import Encoded
 from tersor.errors import FormatError
@@ -70,12 +70,13 @@ def save(
         with open(partial, "xb") as body:
             entries: dict[str, Any] = {}
             offset = 0
-            for i, (name, array) in enumerate(arrays.items()):
+            for i, (name, array) in enumerate(items(arrays)):
                 if name == _METADATA:
                     raise ValueError(f"{name!r} is not free as a tensor's name in a .safetensors file")
-                chosen = choose(policy, name, array) or default
-                rows = axis if to_host(array)[1] else None
-                enc = chosen.encode(array, seed=rng.mix64(base, tensor=i), axis=rows)
+                with naming(name):
+                    chosen = choose(policy, name, array) or default
+                    rows = axis if to_host(array)[1] else None
+                    enc = chosen.encode(array, seed=rng.mix64(base, tensor=i), axis=rows)
                 offset = _append(body, enc, name, entries, offset)
             total = _put_header_before(body, partial, entries)
         os.replace(partial, target)
@@ -98,6 +99,15 @@ class open_file(Mapping[str, Encoded]):
     ------
     FormatError
         If the file is not one that `save` wrote, or is damaged.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, tersor
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = tersor.save(folder + "/x.safetensors", {"b": np.ones(3, np.float32)}, "none")
+    ...     with tersor.open(folder + "/x.safetensors") as file:
+    ...         print(list(file), file["b"].shape, file.decode("b"))
+    ['b'] (3,) [1. 1. 1.]
     """
 
     def __init__(self, path: "str | os.PathLike[str]", *, max_elements: int = 2**32) -> None:
@@ -176,8 +186,10 @@ def _read_header(file: BinaryIO, path: str) -> tuple[int, dict[str, tuple[int, i
     try:
         header = json.loads(file.read(length))
         metadata = header.pop(_METADATA, {})
-        if metadata.get("format") != "tersor" or metadata.get("version") != "0":
-            raise FormatError(f"{path} was not written by tersor.save of this version; read it with safetensors")
+        if metadata.get("format") != "tersor":
+            raise FormatError(f"{path} was not written by tersor.save; read it with safetensors, or compress it first")
+        if metadata.get("version") != "0":
+            raise FormatError(f"{path} was written by another version of tersor.save than this; upgrade tersor")
         entries = {}
         for name, entry in header.items():
             begin, end = (int(v) for v in entry["data_offsets"])

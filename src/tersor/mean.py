@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor import arrays
-from tersor.encoded import Encoded, check_compatible
+from tersor.encoded import Encoded, check_compatible, check_encoded
 from tersor.errors import IncompatibleError
 
 
@@ -51,6 +51,7 @@ class Mean:
         """
         if not np.isfinite(weight) or weight < 0:
             raise ValueError(f"a weight must be finite and not negative, got {weight}")
+        check_encoded(enc)
         codec = enc.codec
         if self._first is None:
             total = np.zeros(enc.size, codec.accumulator(enc.dtype))
@@ -81,6 +82,17 @@ class Mean:
             total += (part * share).astype(total.dtype)
         self._sum, self._weight = total, self._weight + share
         self._first = enc if self._first is None else self._first
+
+    def _add_all(self, messages: list[Encoded], weights: list[float]) -> None:
+        """Add to an empty mean what `_at_once` allows: the sums of `add`, in one call."""
+        first = messages[0]
+        codec = first.codec
+        factors = [weight * _whole(enc) for enc, weight in zip(messages, weights, strict=True)]
+        total = np.zeros(first.size, codec.accumulator(first.dtype))
+        codec.accumulate(messages, codec.units(first.shape, first.axis), total, factors)
+        self._first, self._sum = first, total
+        for factor in factors:  # not sum(), which compensates from Python 3.12 on
+            self._weight += factor
 
     def value(self, like: Any = None) -> Any:
         """Return the mean so far, with shape, dtype and framework of the first message (framework of `like`).
@@ -117,8 +129,20 @@ def mean(messages: Iterable[Encoded], weights: Sequence[float] | None = None, *,
         If there is no message, or the number of weights differs.
     IncompatibleError
         If the shapes or dtypes differ.
+
+    Examples
+    --------
+    >>> import numpy as np, tersor
+    >>> x = np.random.default_rng(0).standard_normal(4096).astype(np.float32)
+    >>> sent = [tersor.Eden(bits=2).encode(x, seed=1, sender=i) for i in range(10)]
+    >>> round(tersor.nmse(x, tersor.mean(sent)), 3)  # 0.133 / 10
+    0.013
     """
+    if isinstance(messages, Encoded):
+        raise TypeError("mean wants an iterable of messages, got one Encoded; pass a list")
     listed = list(messages)
+    for enc in listed:
+        check_encoded(enc)
     if weights is not None and len(weights) != len(listed):
         raise ValueError(f"{len(listed)} messages need as many weights, got {len(weights)}")
     if weights is None and len(listed) > 1 and _addable(listed):
@@ -130,8 +154,12 @@ def mean(messages: Iterable[Encoded], weights: Sequence[float] | None = None, *,
     acc = Mean()
     # Only ratios matter; a power of two changes no bit of the result and keeps sums in range.
     unit = 1.0 if weights is None else 2.0 ** math.frexp(math.fsum(weights))[1]
-    for i, enc in enumerate(listed):
-        acc.add(enc, 1.0 if weights is None else float(weights[i]) / unit)
+    factors = [1.0] * len(listed) if weights is None else [float(w) / unit for w in weights]
+    if _at_once(listed, factors):
+        acc._add_all(listed, factors)
+        return acc.value(like)
+    for enc, factor in zip(listed, factors, strict=True):
+        acc.add(enc, factor)
     return acc.value(like)
 
 
@@ -145,3 +173,14 @@ def _addable(messages: list[Encoded]) -> bool:
     except IncompatibleError:
         return False
     return True
+
+
+def _whole(enc: Encoded) -> int:
+    """Return the count of a message all of whose units have it and arrived, else 0."""
+    return enc.count if isinstance(enc.count, int) and enc.received is None else 0
+
+
+def _at_once(messages: list[Encoded], weights: list[float]) -> bool:
+    """Whether messages are whole, and of one codec, shape and dtype; what `Mean.add` refuses is left to it."""
+    kinds = {(enc.spec, enc.shape, enc.dtype, enc.axis) for enc in messages}
+    return len(kinds) == 1 and all(map(_whole, messages)) and all(np.isfinite(w) and w >= 0 for w in weights)

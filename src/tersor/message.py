@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tersor.arrays import FLOAT_DTYPES
 from tersor.codec import Codec
-from tersor.encoded import Encoded, PlaneSpec
+from tersor.encoded import Encoded, PlaneSpec, check_encoded
 from tersor.errors import FormatError
 from tersor.registry import get_codec
 from tersor.specs import MAX_SPEC
@@ -142,7 +142,8 @@ def from_bytes(raw: Any, *, max_elements: int = 2**32) -> Encoded:
         reserved,
     ) = _HEADER.unpack_from(view)
     if magic != MAGIC:
-        raise FormatError("these bytes are not a tersor message (wrong magic number)")
+        hint = "; a bundle: use tersor.EncodedDict.from_bytes" if magic == b"TERD" else ""
+        raise FormatError(f"these bytes are not a tersor message (wrong magic number){hint}")
     if version != VERSION:
         raise FormatError(
             f"message version {version} is not readable by this tersor (it reads {VERSION}); upgrade tersor"
@@ -194,6 +195,7 @@ def decode(enc: Encoded, **options: Any) -> Any:
     >>> tersor.decode(tersor.get_codec("none").encode(np.ones(2, np.float32))).tolist()
     [1.0, 1.0]
     """
+    check_encoded(enc)
     return enc.codec.decode(enc, **options)
 
 

@@ -32,7 +32,14 @@ def nmse(x: Any, x_hat: Any) -> float:
 
 
 def roundtrip(x: Any, codec: "Codec | str", **options: Any) -> Any:
-    """Encode and decode: the estimate that a receiver would have; `options` go to `Codec.encode`."""
+    """Encode and decode: the estimate that a receiver would have; `options` go to `Codec.encode`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> roundtrip(np.array([1.0, 2.0, 3.0], np.float16), "bf16")
+    array([1., 2., 3.], dtype=float16)
+    """
     chosen = get_codec(codec)
     return chosen.decode(chosen.encode(x, **options))
 

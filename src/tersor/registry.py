@@ -46,6 +46,8 @@ def get_codec(spec: "Codec | str | Mapping[str, Value]") -> Codec:
     ------
     ValueError
         If there is no such codec or field, or a value is not legal.
+    TypeError
+        If `spec` is none of these.
 
     Examples
     --------
@@ -57,6 +59,8 @@ def get_codec(spec: "Codec | str | Mapping[str, Value]") -> Codec:
         return spec
     if isinstance(spec, str):
         name, values = parse_spec(spec)
+    elif not isinstance(spec, Mapping):
+        raise TypeError(f'a codec is a Codec, a spec string such as "eden:4", or a config, got {type(spec).__name__}')
     else:
         values = {**spec}
         name = str(values.pop("name", ""))

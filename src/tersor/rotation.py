@@ -76,6 +76,11 @@ def needs_second_round(x: NDArray[np.float32]) -> bool:
     The O(d) check that Ran Ben-Basat, William Kuszmaul, Michael Mitzenmacher, Amit Portnoy and Shay Vargaftik propose
     ("Quantizing With Randomized Hadamard Transforms: Efficient Heuristic Now Proven", 2026, arXiv 2605.06014), with a
     threshold of our own: ``max(2**-10, 4 / n)``. Codecs apply it per unit in exact float32 order (FORMAT.md, 4.5).
+
+    Examples
+    --------
+    >>> needs_second_round(np.eye(1, 64)[0]), needs_second_round(np.ones(64))
+    (True, False)
     """
     values: NDArray[np.float64] = np.asarray(x, np.float64).reshape(-1)
     peak = np.max(np.abs(values), initial=0.0)
@@ -86,7 +91,14 @@ def needs_second_round(x: NDArray[np.float32]) -> bool:
 
 
 def uniform(n: int, key: int) -> NDArray[np.float64]:
-    """Return an n x n orthogonal matrix, uniform (Haar), float64: for evaluation, not byte-stable across machines."""
+    """Return an n x n orthogonal matrix, uniform (Haar), float64: for evaluation, not byte-stable across machines.
+
+    Examples
+    --------
+    >>> q = uniform(3, key=1)
+    >>> bool(np.allclose(q @ q.T, np.eye(3)))
+    True
+    """
     u = rng.uniform(key, rng.UNIFORM, 0, 2 * n * n).astype(np.float64).reshape(2, n, n)
     gauss = np.sqrt(-2 * np.log(1 - u[0])) * np.cos(2 * np.pi * u[1])
     q, r = np.linalg.qr(gauss)

@@ -25,6 +25,8 @@ codecs = st.one_of(
     drives,
     plain,
     st.builds(tersor.Int8, block=st.integers(8, 300)),
+    st.builds(tersor.Int4, block=st.sampled_from((8, 32, 256)), scale_dtype=st.sampled_from(("float32", "bfloat16"))),
+    st.sampled_from([tersor.get_codec(s) for s in ("mxfp8", "mxfp8:e5m2", "mxfp6", "mxfp6:e3m2", "mxfp4", "mxint8")]),
     st.builds(tersor.StochasticQuantization, bits=st.integers(1, 8)),
 )
 seeds = st.integers(0, 2**64 - 1)

@@ -21,6 +21,10 @@ def bound(codec, x, enc, axis):
         return energy * 2.0**-16 + x.size * 2.0**-48
     if codec.name == "int8":
         return x.size * (float(np.max(np.abs(y), initial=0)) / 253) ** 2
+    if codec.name == "int4":
+        return x.size * (float(np.max(np.abs(y), initial=0)) / 13.9) ** 2
+    if codec.name.startswith("mx"):
+        return x.size * (float(np.max(np.abs(y), initial=0)) / 4) ** 2
     if codec.name == "sq":
         step = (y.max(initial=-np.inf) - y.min(initial=np.inf)) / (2**codec.bits - 1) if y.size else 0
         return x.size * (step * (1 + 1e-6)) ** 2

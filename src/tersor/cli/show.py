@@ -54,7 +54,7 @@ def number(value: float | None, digits: int = 3) -> str:
     Examples
     --------
     >>> number(0.0095866), number(None), number(0.0), number(1.9e-8)
-    ('0.00959', '-', '0', '1.9e-08')
+    ('0.00959', '-', '0', '1.90e-08')
     """
     if value is None:
         return "-"

@@ -5,6 +5,7 @@ Communication-Efficient and Robust Distributed Mean Estimation for Federated Lea
 "DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021, arXiv 2105.08339 (b = 1). FORMAT.md section 4: every step.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ _SCALES = ("unbiased", "biased", "norm", "one")
 _SCALE_DTYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 _LARGE = 2.0**100
 _AUTO_ROWS = 2
+_CACHED, _AT_ONCE = 1 << 16, 64  # longest unit, and how many messages, that one pass over several messages takes
 
 
 @register("eden")
@@ -192,6 +194,35 @@ class Eden(Codec):
             self._full(units),
             out,
         )
+
+    def accumulate(
+        self, messages: Sequence[Encoded], units: Units, out: NDArray[Any], weights: Sequence[float]
+    ) -> None:
+        # One pass: every unit takes all messages while it is in cache. Long units do not stay there.
+        general = any(enc.received is not None or self._may_overflow(enc) for enc in messages)
+        if len(messages) < 2 or units.length > _CACHED or general:
+            super().accumulate(messages, units, out, weights)
+            return
+        for i in range(0, len(messages), _AT_ONCE):
+            ops.current().eden_add(
+                [
+                    (
+                        np.ascontiguousarray(enc.planes["codes"].data),
+                        self._scales(enc),
+                        self._rounds(enc, units),
+                        enc.key,
+                        0 if units.by_rows else enc.start,
+                        weight,
+                    )
+                    for enc, weight in zip(messages[i : i + _AT_ONCE], weights[i : i + _AT_ONCE], strict=True)
+                ],
+                units.length,
+                units.by_rows,
+                self.bits,
+                lloyd_max.levels(self.bits),
+                self._full(units),
+                out,
+            )
 
     def _scales(self, enc: Encoded) -> NDArray[np.float32]:
         values = enc.planes["scales"].values()

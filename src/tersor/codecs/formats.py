@@ -1,4 +1,4 @@
-"""Plain number formats: no compression, float16, bfloat16, blocks of 8-bit integers. Rounded to nearest, so biased."""
+"""Plain number formats: no compression, float16, bfloat16. Rounded to nearest, so biased."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,12 +10,10 @@ from tersor.arrays import bfloat16_to_float32, storage_dtype
 from tersor.codec import Claims, Codec, Job, Made
 from tersor.codecs.deliver import UNIT, deliver, first_nonfinite
 from tersor.encoded import Encoded, PlaneSpec
-from tersor.errors import FormatError, RangeError
+from tersor.errors import RangeError
 from tersor.kernels import ops
 from tersor.registry import register
 from tersor.units import Units
-
-_LARGE = 2.0**120
 
 
 @dataclass(frozen=True)
@@ -146,82 +144,3 @@ class BFloat16(_Half):
 
     def _format(self, dtype: str) -> np.dtype[Any]:
         return np.dtype(np.uint16)
-
-
-@register("int8")
-@dataclass(frozen=True)
-class Int8(Codec):
-    """8-bit integers with one float32 scale, max|x| / 127, a block; rounded to nearest.
-
-    Attributes
-    ----------
-    block : int, default 256
-        Coordinates that share a scale; rows are cut in blocks of their own.
-
-    Examples
-    --------
-    >>> import numpy as np, tersor
-    >>> x = np.linspace(-1, 1, 1000, dtype=np.float32)
-    >>> float(np.abs(tersor.roundtrip(x, "int8") - x).max()) <= 1 / 254 + 1e-6
-    True
-    """
-
-    block: int = 256
-
-    claims: ClassVar[Claims] = Claims(
-        row_addressable=True,
-        tolerates_loss=True,
-        shared_rotation=True,
-        rounds_to_nearest=True,
-        error_law="|x_hat_i - x_i| <= max|x| / 254 in each block",
-    )
-
-    def __post_init__(self) -> None:
-        if type(self.block) is not int or not 8 <= self.block <= 2**20:
-            raise ValueError(f"int8: block must be an integer from 8 to 2**20, got {self.block!r}")
-
-    @property
-    def unit(self) -> int:
-        return self.block
-
-    def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
-        per_unit = -(-units.length // self.block)
-        n_scales = units.count * per_unit
-        return {
-            "codes": PlaneSpec(8, units.count, units.length, units.size, "|i1"),
-            "scales": PlaneSpec(32, units.count, 4 * per_unit, 4 * n_scales, "<f4"),
-        }
-
-    def _row(self, units: Units) -> int:
-        return units.length if units.by_rows else units.size
-
-    def _encode(self, job: Job) -> Made:
-        layout = self.layout(job.units, job.host.dtype, b"")
-        codes = np.empty(job.units.size, np.int8)
-        scales = np.empty(layout["scales"].nbytes // 4, np.float32)
-        bad = -1
-        if job.units.size:
-            x = job.host.float32()
-            bad = ops.current().int8_encode(x, self._row(job.units), self.block, codes, scales)
-        return Made({"codes": codes.view(np.uint8), "scales": scales.astype("<f4").view(np.uint8)}, first_bad=bad)
-
-    def _decode(
-        self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
-    ) -> None:
-        if not units.size:
-            return
-        codes = np.ascontiguousarray(enc.planes["codes"].values())
-        scales = enc.planes["scales"].values().astype(np.float32)
-        if present is None:
-            ops.current().int8_decode(codes, scales, self._row(units), self.block, weight, add, out)
-            return
-        values = np.empty(units.size, np.float32)
-        ops.current().int8_decode(codes, scales, self._row(units), self.block, 1.0, False, values)
-        deliver(values, units, out, add, weight, present)
-
-    def _may_overflow(self, enc: Encoded) -> bool:
-        return bool((enc.planes["scales"].values() > _LARGE).any())
-
-    def validate(self, enc: Encoded) -> None:
-        if bool((enc.planes["codes"].values() == -128).any()):
-            raise FormatError("int8: the code -128 is not one that an encoder writes")

@@ -140,13 +140,13 @@ class StochasticQuantization(Codec):
             ops.current().sq_decode(codes, units.length, low, high, self.bits, width, counts, weight, add, out)
 
     def add(self, a: Encoded, b: Encoded) -> Encoded:
-        check_compatible(a, b)
-        if a.spec != self.spec:
-            raise IncompatibleError(f"these are messages of {a.spec}, not of {self.spec}")
-        if not a.digest:
+        if not a.digest or not b.digest:
             raise IncompatibleError(
                 "sq: messages without shared statistics do not add; encode with shared=codec.merge(...)"
             )
+        check_compatible(a, b)
+        if a.spec != self.spec:
+            raise IncompatibleError(f"these are messages of {a.spec}, not of {self.spec}")
         (low, high, a_width), (b_low, b_high, b_width) = _FIELDS.unpack(a.fields), _FIELDS.unpack(b.fields)
         if (low, high) != (b_low, b_high):
             raise IncompatibleError("sq: the messages' ranges differ")

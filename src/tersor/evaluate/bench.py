@@ -21,6 +21,8 @@ from tersor.kernels import ops
 from tersor.quantize import lloyd_max
 
 UNIT = 4096
+# The OCP Microscaling formats by number, and their bits.
+MX = {"mxfp8": 8, "mxfp8:e5m2": 8, "mxfp6": 6, "mxfp6:e3m2": 6, "mxfp4": 4, "mxint8": 8}
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 Call = Callable[[], object]
 
@@ -94,6 +96,11 @@ def operations(size: int) -> dict[str, Call]:
     whole, few = np.zeros(size, np.int8), np.zeros(-(-size // 256), np.float32)
     made["int8 encode"] = lambda: lib.int8_encode(x, size, 256, whole, few)
     made["int8 decode"] = lambda: lib.int8_decode(whole, few, size, 256, 1.0, False, out)
+    packed, scales = np.zeros(size // 2, np.uint8), np.zeros(size // 16, np.uint8)
+    made["int4 encode"] = lambda: lib.int4_encode(x, size, 32, 2, packed, scales)
+    made["int4 decode"] = lambda: lib.int4_decode(packed, scales, size, 32, 2, 1.0, False, out)
+    for number, (name, bits) in enumerate(MX.items()):
+        made[f"{name} encode"], made[f"{name} decode"] = _microscaling(lib, x, out, number, bits)
     half = np.zeros(size, np.uint16)
     made["bf16 encode"] = lambda: lib.half_encode(x, 1, half)
     made["bf16 decode"] = lambda: lib.half_decode(half, 1, 1.0, False, out)
@@ -104,6 +111,15 @@ def operations(size: int) -> dict[str, Call]:
     total = np.zeros(size, np.uint8)
     made["sq:4 add to 8 bits"] = lambda: lib.sq_add(total, 8, nibbles, 4, size, UNIT, total, 8)
     return made
+
+
+def _microscaling(lib: Any, x: Any, out: Any, element: int, bits: int) -> tuple[Call, Call]:
+    size = len(x)
+    codes, scales = np.zeros(size * bits // 8, np.uint8), np.zeros(size // 32, np.uint8)
+    return (
+        lambda: lib.mx_encode(x, size, element, codes, scales),
+        lambda: lib.mx_decode(codes, scales, size, element, 1.0, False, out),
+    )
 
 
 def bench(

@@ -6,7 +6,7 @@ does. Arrays are C-contiguous NumPy arrays of the stated dtype; outputs are fill
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -18,6 +18,7 @@ from tersor.errors import TersorError
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
+EdenMessage = tuple[U8, F32, U8, int, int, float]
 Codes = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
 
 
@@ -72,6 +73,18 @@ class Backend(Protocol):
         /,
     ) -> None: ...
 
+    def eden_add(
+        self,
+        messages: Sequence[EdenMessage],
+        unit: int,
+        by_rows: bool,
+        bits: int,
+        levels: F32,
+        full: bool,
+        out: F32,
+        /,
+    ) -> None: ...
+
     def sq_encode(
         self, x: F32, unit: int, low: float, high: float, bits: int, key: int, first: int, codes: U8, /
     ) -> None: ...
@@ -105,6 +118,18 @@ class Backend(Protocol):
 
     def int8_decode(
         self, codes: NDArray[np.int8], scales: F32, row: int, block: int, weight: float, add: bool, out: F32, /
+    ) -> None: ...
+
+    def int4_encode(self, x: F32, row: int, block: int, scale_kind: int, codes: U8, scales: U8, /) -> int: ...
+
+    def int4_decode(
+        self, codes: U8, scales: U8, row: int, block: int, scale_kind: int, weight: float, add: bool, out: F32, /
+    ) -> None: ...
+
+    def mx_encode(self, x: F32, row: int, element: int, codes: U8, scales: U8, /) -> int: ...
+
+    def mx_decode(
+        self, codes: U8, scales: U8, row: int, element: int, weight: float, add: bool, out: F32, /
     ) -> None: ...
 
 

@@ -2,20 +2,18 @@
 //
 // Arguments are those of tersor.kernels.reference. Wrong dtypes, layouts and read-only outputs raise nanobind's TypeError,
 // wrong sizes and values ValueError, both before any output is touched.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
-#include "dispatch.h"
+#include "bindings.h"
 #include "eden.h"
-#include "float_environment.h"
-#include "formats.h"
 #include "pool.h"
 #include "rotation.h"
 #include "uniform.h"
@@ -25,37 +23,6 @@ using namespace nb::literals;
 
 namespace tersor {
 namespace {
-
-template <class T, int Dimensions>
-using Array = nb::ndarray<nb::numpy, T, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using In = Array<const T, 1>;
-template <class T>
-using Out = Array<T, 1>;
-
-void check(bool good, const char *message) {
-  if (!good) throw std::invalid_argument(message);
-}
-
-template <class A>
-i64 length(const A &array) {
-  return static_cast<i64>(array.shape(0));
-}
-
-template <class T>
-void check_length(const T &array, i64 expected, const char *name) {
-  if (length(array) != expected)
-    throw std::invalid_argument(std::string(name) + " has " + std::to_string(length(array)) + " elements, not " +
-                                std::to_string(expected));
-}
-
-// While a kernel runs: no GIL, and IEEE defaults. A bad TERSOR_SIMD raises here, before any output is touched (at import
-// it would be an ImportError, which reads as "not installed").
-struct Running {
-  const Kernels &level = kernels();
-  nb::gil_scoped_release release;
-  FloatEnvironment environment;
-};
 
 Units make_units(i64 d, i64 unit, u64 key, u64 start, bool by_rows, int bits, bool full) {
   check(bits >= 1 && bits <= 8, "bits must be 1 to 8");
@@ -185,108 +152,28 @@ void py_eden_decode(In<u8> codes, In<float> scales, In<u8> rounds, i64 unit, u64
   eden_decode(units, table, from, of_scales, of_rounds, weight, add, of_present, to);
 }
 
-i64 units_of(i64 d, i64 unit) {
-  check(unit >= 1 || d == 0, "unit must be positive");
-  return d == 0 ? 0 : (d - 1) / unit + 1;
-}
+// codes, scales, rounds, key, start, weight
+using EdenTuple = std::tuple<In<u8>, In<float>, In<u8>, u64, u64, double>;
 
-void py_sq_encode(In<float> x, i64 unit, double low, double high, int bits, u64 key, u64 first, Out<u8> codes) {
-  check(bits >= 1 && bits <= 8, "bits must be 1 to 8");
-  units_of(length(x), unit);
-  check_length(codes, stream_bytes(length(x), unit, bits), "codes");
-  const f32u *from = x.data();
-  const i64 d = length(x);
-  u8 *to = codes.data();
-  Running running;
-  sq_encode(from, d, unit, low, high, bits, key, first, to);
-}
-
-void py_sq_decode(In<u8> codes, i64 unit, double low, double high, int bits, int width, In<u32> counts, double weight,
-                  bool add, Out<float> out) {
-  check(bits >= 1 && bits <= 8, "bits must be 1 to 8");
-  check(width >= 1 && width <= 32, "width must be 1 to 32");
-  const i64 d = length(out);
-  check_length(counts, units_of(d, unit), "counts");
-  check_length(codes, stream_bytes(d, unit, width), "codes");
-  const u8 *from = codes.data();
-  const u32u *of_counts = counts.data();
-  f32u *to = out.data();
-  Running running;
-  sq_decode(from, d, unit, low, high, bits, width, of_counts, weight, add, to);
-}
-
-void py_sq_add(In<u8> a, int a_width, In<u8> b, int b_width, i64 size, i64 unit, Out<u8> out, int out_width) {
-  for (const int width : {a_width, b_width, out_width}) check(width >= 1 && width <= 32, "a width must be 1 to 32");
-  check(size >= 0 && size < i64{1} << 56, "size is out of range");
-  units_of(size, unit);
-  check_length(a, stream_bytes(size, unit, a_width), "a");
-  check_length(b, stream_bytes(size, unit, b_width), "b");
-  check_length(out, stream_bytes(size, unit, out_width), "out");
-  const u8 *from_a = a.data(), *from_b = b.data();
-  u8 *to = out.data();
-  Running running;
-  sq_add(from_a, a_width, from_b, b_width, size, unit, to, out_width);
-}
-
-i64 int8_blocks(i64 d, i64 row, i64 block) {
-  if (d == 0) return 0;
-  check(row >= 1 && block >= 1, "row and block must be positive");
-  check(d % row == 0, "rows do not fill the array");
-  return d / row * ((row - 1) / block + 1);
-}
-
-i64 py_int8_encode(In<float> x, i64 row, i64 block, Out<std::int8_t> codes, Out<float> scales) {
-  const i64 d = length(x);
-  check_length(scales, int8_blocks(d, row, block), "scales");
-  check_length(codes, d, "codes");
-  const f32u *from = x.data();
-  std::int8_t *to = codes.data();
-  f32u *to_scales = scales.data();
-  Running running;
-  return int8_encode(from, d, row, block, to, to_scales);
-}
-
-void py_int8_decode(In<std::int8_t> codes, In<float> scales, i64 row, i64 block, double weight, bool add,
-                    Out<float> out) {
-  const i64 d = length(out);
-  check_length(scales, int8_blocks(d, row, block), "scales");
-  check_length(codes, d, "codes");
-  const std::int8_t *from = codes.data();
-  const f32u *of_scales = scales.data();
-  f32u *to = out.data();
-  Running running;
-  int8_decode(from, of_scales, d, row, block, weight, add, to);
-}
-
-i64 py_first_nonfinite(In<float> x) {
-  const f32u *from = x.data();
-  const i64 d = length(x);
-  Running running;
-  return first_between(from, d, kInfinityBits, UINT32_MAX);
-}
-
-std::tuple<i64, i64> py_half_encode(In<float> x, int kind, Out<std::uint16_t> out) {
-  check(kind == 0 || kind == 1, "kind must be 0 or 1");
-  check_length(out, length(x), "out");
-  const f32u *from = x.data();
-  u16u *to = out.data();
-  const i64 d = length(x);
-  HalfResult result;
-  {
-    Running running;
-    result = half_encode(from, d, kind == 1, to);
+void py_eden_add(const std::vector<EdenTuple> &messages, i64 unit, bool by_rows, int bits, In<float> levels, bool full,
+                 Out<float> out) {
+  const Units units = make_units(length(out), unit, 0, 0, by_rows, bits, full);
+  check_length(levels, 1 << bits, "levels");
+  std::vector<EdenMessage> views;
+  for (const auto &[codes, scales, rounds, key, start, weight] : messages) {
+    make_units(length(out), unit, key, start, by_rows, bits, full);
+    check_length(codes, units.code_bytes(), "codes");
+    check_length(scales, units.count(), "scales");
+    check_length(rounds, units.count(), "rounds");
+    const u8 *of_rounds = rounds.data();
+    for (i64 u = 0; u < units.count(); ++u) check(of_rounds[u] <= kMaxRounds, "rounds must be 0 to 3");
+    views.push_back({codes.data(), scales.data(), of_rounds, key, start, weight});
   }
-  return {result.first_bad, result.first_lost};
-}
-
-void py_half_decode(In<std::uint16_t> codes, int kind, double weight, bool add, Out<float> out) {
-  check(kind == 0 || kind == 1, "kind must be 0 or 1");
-  check_length(codes, length(out), "codes");
-  const u16u *from = codes.data();
+  float table[256] = {};
+  copy_table(table, levels.data(), length(levels));
   f32u *to = out.data();
-  const i64 d = length(out);
   Running running;
-  half_decode(from, d, kind == 1, static_cast<float>(weight), add, to);
+  eden_add(units, table, views.data(), static_cast<i64>(views.size()), to);
 }
 
 template <class T>
@@ -315,19 +202,9 @@ NB_MODULE(_native, m) {
   m.def("eden_decode", py_eden_decode, "codes"_a.noconvert(), "scales"_a.noconvert(), "rounds"_a.noconvert(), "unit"_a,
         "key"_a, "start"_a, "by_rows"_a, "bits"_a, "levels"_a.noconvert(), "weight"_a, "add"_a,
         "present"_a.noconvert(), "full"_a, "out"_a.noconvert());
-  m.def("sq_encode", py_sq_encode, "x"_a.noconvert(), "unit"_a, "low"_a, "high"_a, "bits"_a, "key"_a, "first"_a,
-        "codes"_a.noconvert());
-  m.def("sq_decode", py_sq_decode, "codes"_a.noconvert(), "unit"_a, "low"_a, "high"_a, "bits"_a, "width"_a,
-        "counts"_a.noconvert(), "weight"_a, "add"_a, "out"_a.noconvert());
-  m.def("sq_add", py_sq_add, "a"_a.noconvert(), "a_width"_a, "b"_a.noconvert(), "b_width"_a, "size"_a, "unit"_a,
-        "out"_a.noconvert(), "out_width"_a);
-  m.def("first_nonfinite", py_first_nonfinite, "x"_a.noconvert());
-  m.def("half_encode", py_half_encode, "x"_a.noconvert(), "kind"_a, "out"_a.noconvert());
-  m.def("half_decode", py_half_decode, "codes"_a.noconvert(), "kind"_a, "weight"_a, "add"_a, "out"_a.noconvert());
-  m.def("int8_encode", py_int8_encode, "x"_a.noconvert(), "row"_a, "block"_a, "codes"_a.noconvert(),
-        "scales"_a.noconvert());
-  m.def("int8_decode", py_int8_decode, "codes"_a.noconvert(), "scales"_a.noconvert(), "row"_a, "block"_a, "weight"_a,
-        "add"_a, "out"_a.noconvert());
+  m.def("eden_add", py_eden_add, "messages"_a, "unit"_a, "by_rows"_a, "bits"_a, "levels"_a.noconvert(), "full"_a,
+        "out"_a.noconvert());
+  bind_formats(m);
 
   m.def("set_num_threads", set_num_threads, "n"_a, "Threads a call may use; 0 is the default.");
   m.def("get_num_threads", get_num_threads);

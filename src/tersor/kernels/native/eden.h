@@ -44,6 +44,19 @@ EncodeResult eden_encode(const Units &units, const Quantizer &quantizer, const E
 void eden_decode(const Units &units, const float *levels, const u8 *codes, const f32u *scales, const u8 *rounds,
                  double weight, bool add, const u8 *present, f32u *out);
 
+// One of several messages that are cut into the same units.
+struct EdenMessage {
+  const u8 *codes;
+  const f32u *scales;
+  const u8 *rounds;
+  u64 key, start;
+  double weight;
+};
+
+// Adds the messages to `out` in their order, unit by unit: the sums of eden_decode with add. Key and start of `units` do
+// not count.
+void eden_add(const Units &units, const float *levels, const EdenMessage *messages, i64 n_messages, f32u *out);
+
 // One float32 rounded to another type, nearest, ties to even.
 float round_to(float value, int dtype);
 

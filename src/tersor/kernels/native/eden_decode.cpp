@@ -1,8 +1,11 @@
 // EDEN's decoder, and what encoder and decoder share: the cut into units, and the rounding of scales.
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "dispatch.h"
 #include "eden.h"
@@ -97,13 +100,8 @@ void eden_decode(const Units &units, const float *levels, const u8 *codes, const
                  double weight, bool add, const u8 *present, f32u *out) {
   const i64 count = units.count();
   if (count == 0) return;
-  Draws shared;
-  if (units.by_rows) {
-    int most = 0;
-    for (i64 u = 0; u < count; ++u) most = std::max<int>(most, rounds[u]);
-    shared.move_to(units.key, 0, units.padded(0));
-    shared.prepare(most);
-  }
+  std::shared_ptr<Draws> shared;
+  if (units.by_rows) shared = row_draws(units.key, units.padded(0), *std::max_element(rounds, rounds + count));
   const Tables tables(levels, units.bits, run_length(units.padded(0)));
   const Tables last_tables(levels, units.bits, run_length(units.padded(count - 1)));
   const bool stream = units.d >= kStream;
@@ -120,7 +118,41 @@ void eden_decode(const Units &units, const float *levels, const u8 *codes, const
       }
       if (!units.by_rows) scratch.draws.move_to(units.key, units.position(u), units.padded(u));
       decode_unit(codes + units.code_offset(u), n, units.bits, rounds[u], u == count - 1 ? last_tables : tables,
-                  units.by_rows ? shared : scratch.draws, factor, add, stream, scratch, to);
+                  units.by_rows ? *shared : scratch.draws, factor, add, stream, scratch, to);
+    }
+    if (stream) std::atomic_thread_fence(std::memory_order_seq_cst);
+    scratch.trim();
+  });
+}
+
+void eden_add(const Units &units, const float *levels, const EdenMessage *messages, i64 n_messages, f32u *out) {
+  const i64 count = units.count();
+  if (count == 0) return;
+  std::vector<std::shared_ptr<Draws>> shared;
+  if (units.by_rows)
+    for (const EdenMessage *m = messages; m < messages + n_messages; ++m)
+      shared.push_back(row_draws(m->key, units.padded(0), *std::max_element(m->rounds, m->rounds + count)));
+  const Tables tables(levels, units.bits, run_length(units.padded(0)));
+  const Tables last_tables(levels, units.bits, run_length(units.padded(count - 1)));
+  const bool stream = units.d >= kStream;
+  const i64 batch = std::max<i64>(1, 16 * kChunk / units.unit);
+  parallel_for((count + batch - 1) / batch, [&](i64 task) {
+    Workspace &scratch = t_workspace;
+    for (i64 u = task * batch; u < std::min(count, (task + 1) * batch); ++u) {
+      for (i64 i = 0; i < n_messages; ++i) {
+        const EdenMessage &m = messages[i];
+        const float factor = static_cast<float>(static_cast<double>(m.scales[u]) * m.weight);
+        if (factor == 0) continue;
+        if (!units.by_rows) {
+          const u64 position = m.start + static_cast<u64>(u) * static_cast<u64>(units.unit);
+          scratch.draws.move_to(m.key, position, units.padded(u));
+        }
+        // Only the last leaves the caches.
+        decode_unit(m.codes + units.code_offset(u), units.size(u), units.bits, m.rounds[u],
+                    u == count - 1 ? last_tables : tables,
+                    units.by_rows ? *shared[static_cast<std::size_t>(i)] : scratch.draws, factor, true,
+                    stream && i == n_messages - 1, scratch, out + u * units.unit);
+      }
     }
     if (stream) std::atomic_thread_fence(std::memory_order_seq_cst);
     scratch.trim();

@@ -145,11 +145,11 @@ EncodeResult eden_encode(const Units &units, const Quantizer &quantizer, const E
                          u8 *codes, f32u *scales, u8 *rounds, f32u *norms) {
   const i64 count = units.count();
   // Rows share their draws, made here once.
-  Draws shared;
+  std::shared_ptr<Draws> shared;
   if (units.by_rows && count > 0) {
-    shared.move_to(units.key, 0, units.padded(0));
-    shared.prepare(shared.padded() == shared.run() ? (options.rotations ? options.rotations : 2)
-                                                   : mixing_rounds(shared.padded()));
+    const i64 padded = units.padded(0);
+    const int rounds = options.rotations ? options.rotations : 2;
+    shared = row_draws(units.key, padded, padded == run_length(padded) ? rounds : mixing_rounds(padded));
   }
   constexpr i64 kNone = std::numeric_limits<i64>::max();
   std::atomic<i64> first_bad{kNone};
@@ -165,7 +165,7 @@ EncodeResult eden_encode(const Units &units, const Quantizer &quantizer, const E
     const f32u *from = x + u * units.unit;
     if (!units.by_rows) scratch.draws.move_to(units.key, units.position(u), units.padded(u));
     const f32u *ahead = u + 1 < count ? from + units.unit : from;
-    const Made made = encode_unit(from, n, units.by_rows ? shared : scratch.draws, quantizer, options, ahead, scratch,
+    const Made made = encode_unit(from, n, units.by_rows ? *shared : scratch.draws, quantizer, options, ahead, scratch,
                                   codes + units.code_offset(u));
     scales[u] = made.scale;
     rounds[u] = static_cast<u8>(made.rounds);

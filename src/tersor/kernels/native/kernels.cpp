@@ -8,6 +8,8 @@
 #include "eden_kernels.h"
 #include "hadamard.h"
 #include "half.h"
+#include "int4_kernels.h"
+#include "mx_kernels.h"
 #include "philox.h"
 #include "uniform_kernels.h"
 
@@ -49,6 +51,10 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     half_decode,
     int8_chunk,
     int8_expand,
+    int4_round,
+    int4_expand,
+    mx_round,
+    mx_expand,
 };
 
 }  // namespace tersor

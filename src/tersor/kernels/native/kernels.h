@@ -8,6 +8,11 @@ namespace tersor {
 
 constexpr i64 kChunk = 4096;  // the chunk of a sum (FORMAT.md section 4), also the unit of work on long vectors
 
+// The OCP Microscaling formats: elements are e4m3, e5m2, e2m3, e3m2, e2m1, int8, in that order.
+constexpr i64 kMxBlock = 32;
+constexpr int kElements = 6;
+inline int mx_bits(int element) { return element < 2 || element == 5 ? 8 : element < 4 ? 6 : 4; }
+
 // Purposes of a random stream.
 constexpr u32 kSigns = 0, kPermutation = 1, kRounding = 2;
 
@@ -56,6 +61,11 @@ struct Kernels {
   void (*half_decode)(const u16u *codes, i64 n, bool bfloat, float f, bool add, f32u *out);
   void (*int8_round)(const f32u *x, i64 n, float s, float t, std::int8_t *codes);
   void (*int8_expand)(const std::int8_t *codes, i64 n, float f, bool add, f32u *out);
+  bool (*int4_round)(const f32u *x, i64 n, i64 block, int scale_kind, u8 *codes, u8 *scales);
+  void (*int4_expand)(const u8 *codes, i64 n, i64 block, int scale_kind, const u8 *scales, double weight, bool add,
+                      f32u *out);
+  bool (*mx_round)(int element, const f32u *x, i64 n, u8 *codes, u8 *scales);
+  void (*mx_expand)(int element, const u8 *codes, i64 n, const u8 *scales, double weight, bool add, f32u *out);
 };
 
 }  // namespace tersor

@@ -2,8 +2,10 @@
 #include "rotation.h"
 
 #include <cstring>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "dispatch.h"
 
@@ -57,6 +59,43 @@ void Draws::trim() {
   for (int r = 0; r < kMaxRounds; ++r)
     if (signs_[r].trim() | permutations_[r].trim()) padded_ = -1;
   words_.trim();
+}
+
+namespace {
+
+// The last few permutations in use, the newest first: at most 8 times 50 KiB.
+constexpr i64 kCachedLength = 4096;
+constexpr std::size_t kCachedCount = 8;
+std::mutex g_cache_mutex;
+auto &g_cache = *new std::vector<std::shared_ptr<Draws>>;  // leaked: threads may outlive static destructors
+
+}  // namespace
+
+std::shared_ptr<Draws> row_draws(u64 key, i64 padded, int rounds) {
+  const bool cached = padded <= kCachedLength && padded != run_length(padded);
+  if (cached) {
+    // Never waits: a child forked while another thread held the mutex finds it locked for ever.
+    const std::unique_lock lock(g_cache_mutex, std::try_to_lock);
+    if (lock) {
+      for (auto it = g_cache.begin(); it != g_cache.end(); ++it) {
+        if (!(*it)->ready(key, 0, padded, rounds)) continue;
+        std::rotate(g_cache.begin(), it, it + 1);
+        return g_cache.front();
+      }
+    }
+  }
+  auto made = std::make_shared<Draws>();
+  made->move_to(key, 0, padded);
+  made->prepare(rounds);
+  if (cached) {
+    made->forget_words();
+    const std::unique_lock lock(g_cache_mutex, std::try_to_lock);
+    if (lock) {
+      if (g_cache.size() == kCachedCount) g_cache.pop_back();
+      g_cache.insert(g_cache.begin(), made);
+    }
+  }
+  return made;
 }
 
 void fwht_all(f32u *x, i64 size, i64 run, const u32 *signs) {

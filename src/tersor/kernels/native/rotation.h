@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 
 #include "kernels.h"
 #include "workspace.h"
@@ -25,6 +26,14 @@ class Draws {
   const u32 *permutation(int round);  // only if P > B
 
   void trim();                            // give large buffers back
+  void forget_words() { words_.clear(); }  // what permutations are made from
+
+  // Whether these are the draws of that place, and `rounds` rounds are drawn.
+  bool ready(u64 key, u64 position, i64 padded, int rounds) const {
+    const int wanted = (1 << rounds) - 1;
+    return key == key_ && position == position_ && padded == padded_ && (signs_drawn_ & wanted) == wanted &&
+           (padded_ == run_ || (permutations_drawn_ & wanted) == wanted);
+  }
 
   i64 padded() const { return padded_; }
   i64 run() const { return run_; }
@@ -35,6 +44,10 @@ class Draws {
   int signs_drawn_ = 0, permutations_drawn_ = 0;  // as bit sets
   Buffer<u32> signs_[kMaxRounds], permutations_[kMaxRounds], words_;
 };
+
+// The draws of rows (random position 0), ready for up to `rounds` rounds and from then on only read. Small permutations,
+// which cost more than the rest of encoding one row, come from a cache.
+std::shared_ptr<Draws> row_draws(u64 key, i64 padded, int rounds);
 
 // H_run on each run of x[0, size), after the signs if not null; on several threads if it is big.
 void fwht_all(f32u *x, i64 size, i64 run, const u32 *signs);

@@ -196,12 +196,14 @@ void int8_decode(const std::int8_t *codes, const f32u *scales, i64 d, i64 row, i
   });
 }
 
+// A template argument loses attributes such as u32u's: the elements are read and written as what they are, unaligned.
 template <class T>
 void pack_rows(const T *codes, i64 rows, i64 n, int bits, u8 *out) {
+  typedef T Loose __attribute__((aligned(1), may_alias));
   const i64 stride = packed_bytes(n, bits);
   each_piece(rows * n, n, [&](i64 row, i64 begin, i64 count) {
     u8 *to = out + row * stride + packed_bytes(begin, bits);
-    const T *from = codes + row * n + begin;
+    const Loose *from = codes + row * n + begin;
     if constexpr (sizeof(T) == 1) {
       kernels().pack(from, count, bits, to);
     } else {
@@ -214,10 +216,11 @@ void pack_rows(const T *codes, i64 rows, i64 n, int bits, u8 *out) {
 
 template <class T>
 void unpack_rows(const u8 *packed, i64 rows, i64 n, int bits, T *out) {
+  typedef T Loose __attribute__((aligned(1), may_alias));
   const i64 stride = packed_bytes(n, bits);
   each_piece(rows * n, n, [&](i64 row, i64 begin, i64 count) {
     const u8 *from = packed + row * stride + packed_bytes(begin, bits);
-    T *to = out + row * n + begin;
+    Loose *to = out + row * n + begin;
     if constexpr (sizeof(T) == 1) {
       kernels().unpack(from, count, bits, to);
     } else {

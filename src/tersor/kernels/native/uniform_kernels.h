@@ -33,17 +33,17 @@ void mean_chunk(const u32 *sums, i64 n, double count, double low, double step, d
   }
 }
 
-// out = a + b, where a and out hold integers of `width` bits, 8, 16 or 32.
+// out = a + b, where a and out hold integers of `width` bits, 8, 16 or 32. (`auto *` would lose the alignment of 1.)
 void add_bytes(const u8 *a, const u8 *b, i64 n, int width, u8 *out) {
   if (width == 8) {
     for (i64 i = 0; i < n; ++i) out[i] = static_cast<u8>(a[i] + b[i]);
   } else if (width == 16) {
-    const auto *from = reinterpret_cast<const u16u *>(a);
-    auto *to = reinterpret_cast<u16u *>(out);
+    const u16u *from = reinterpret_cast<const u16u *>(a);
+    u16u *to = reinterpret_cast<u16u *>(out);
     for (i64 i = 0; i < n; ++i) to[i] = static_cast<std::uint16_t>(from[i] + b[i]);
   } else {
-    const auto *from = reinterpret_cast<const u32u *>(a);
-    auto *to = reinterpret_cast<u32u *>(out);
+    const u32u *from = reinterpret_cast<const u32u *>(a);
+    u32u *to = reinterpret_cast<u32u *>(out);
     for (i64 i = 0; i < n; ++i) to[i] = from[i] + b[i];
   }
 }

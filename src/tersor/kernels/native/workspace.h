@@ -31,15 +31,15 @@ class Buffer {
     if (large) clear();
     return large;
   }
-
- private:
-  static constexpr std::align_val_t kAlign{64};
-  static constexpr i64 kKeep = i64{4} << 20;
   void clear() {
     ::operator delete(data_, kAlign);
     data_ = nullptr;
     capacity_ = 0;
   }
+
+ private:
+  static constexpr std::align_val_t kAlign{64};
+  static constexpr i64 kKeep = i64{4} << 20;
   T *data_ = nullptr;
   i64 capacity_ = 0;
 };

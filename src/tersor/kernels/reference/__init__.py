@@ -1,21 +1,28 @@
 """The readable NumPy backend: every operation in exact float32 order, the oracle of all others."""
 
 from tersor.kernels.reference.bits import pack, unpack
-from tersor.kernels.reference.eden import eden_decode, eden_encode
+from tersor.kernels.reference.eden import eden_add, eden_decode, eden_encode
 from tersor.kernels.reference.hadamard import fwht, rotate
 from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
+from tersor.kernels.reference.int4 import int4_decode, int4_encode
 from tersor.kernels.reference.int8 import int8_decode, int8_encode
+from tersor.kernels.reference.microscaling import mx_decode, mx_encode
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 
 __all__ = [
+    "eden_add",
     "eden_decode",
     "eden_encode",
     "first_nonfinite",
     "fwht",
     "half_decode",
     "half_encode",
+    "int4_decode",
+    "int4_encode",
     "int8_decode",
     "int8_encode",
+    "mx_decode",
+    "mx_encode",
     "pack",
     "rotate",
     "sq_add",

@@ -4,6 +4,7 @@ Shay Vargaftik, Ran Ben Basat, Amit Portnoy, Gal Mendelson, Yaniv Ben-Itzhak, Mi
 Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML 2022, arXiv 2108.08842.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,3 +232,28 @@ def eden_decode(
             target += values
         else:
             target[:] = values
+
+
+def eden_add(
+    messages: Sequence[tuple[NDArray[np.uint8], F32, NDArray[np.uint8], int, int, float]],
+    unit: int,
+    by_rows: bool,
+    bits: int,
+    levels: F32,
+    full: bool,
+    out: F32,
+) -> None:
+    """Add the estimates of several messages to `out`, one after the other.
+
+    Parameters
+    ----------
+    messages : sequence of (codes, scales, rounds, key, start, weight)
+        As for `eden_decode`; all cut into the same units.
+    unit, by_rows, bits, levels, full
+        As for `eden_encode`.
+    out : ndarray of float32, shape (d,)
+        Where the sum goes.
+    """
+    every = np.zeros(0, np.uint8)
+    for codes, scales, rounds, key, start, weight in messages:
+        eden_decode(codes, scales, rounds, unit, key, start, by_rows, bits, levels, weight, True, every, full, out)

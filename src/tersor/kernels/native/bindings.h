@@ -1,0 +1,52 @@
+// What all bindings share: array types, checks of sizes, and the state in which kernels run.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "dispatch.h"
+#include "float_environment.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tersor {
+
+template <class T, int Dimensions>
+using Array = nb::ndarray<nb::numpy, T, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using In = Array<const T, 1>;
+template <class T>
+using Out = Array<T, 1>;
+
+inline void check(bool good, const char *message) {
+  if (!good) throw std::invalid_argument(message);
+}
+
+template <class A>
+i64 length(const A &array) {
+  return static_cast<i64>(array.shape(0));
+}
+
+template <class T>
+void check_length(const T &array, i64 expected, const char *name) {
+  if (length(array) != expected)
+    throw std::invalid_argument(std::string(name) + " has " + std::to_string(length(array)) + " elements, not " +
+                                std::to_string(expected));
+}
+
+// While a kernel runs: no GIL, and IEEE defaults. A bad TERSOR_SIMD raises here, before any output is touched (at import
+// it would be an ImportError, which reads as "not installed").
+struct Running {
+  const Kernels &level = kernels();
+  nb::gil_scoped_release release;
+  FloatEnvironment environment;
+};
+
+// Adds the operations of bindings_formats.cpp.
+void bind_formats(nb::module_ &m);
+
+}  // namespace tersor

@@ -1,0 +1,274 @@
+// Fuzzes every native decoder below the checksum: random codes, scales and parameters that pass the checks of bindings.cpp.
+//
+// Usage: decoders EXECUTIONS [SEED]. Built and run by scripts/fuzz.sh under AddressSanitizer and UBSan. Every buffer is a
+// heap block of exactly the size that the bindings ask for, at any alignment, so one byte too far is an error. Each input
+// runs on one random SIMD level and thread count, and on the scalar level with one: the bytes must agree.
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "blocks.h"
+#include "dispatch.h"
+#include "eden.h"
+#include "formats.h"
+#include "pool.h"
+#include "rotation.h"
+#include "uniform.h"
+
+using namespace tersor;
+
+namespace {
+
+struct Random {  // splitmix64
+  u64 state;
+  u64 next() {
+    u64 z = state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+  i64 below(i64 n) { return static_cast<i64>(next() % static_cast<u64>(n)); }
+  bool one_in(i64 n) { return below(n) == 0; }
+};
+
+// Floats that hurt: NaN, infinities, the largest, the least, zeros of both signs; else any bits, or a tame value.
+float hostile(Random &r) {
+  static const u32 edges[] = {0x7fc00000, 0x7f800001, 0x7f800000, 0xff800000, 0x7f7fffff, 0xff7fffff,
+                              1,          0x80000000, 0x00800000, 0xffffffff, 0,          0x3f800000};
+  if (r.one_in(4)) return std::bit_cast<float>(edges[r.below(12)]);
+  if (r.one_in(3)) return std::bit_cast<float>(static_cast<u32>(r.next()));
+  return static_cast<float>(r.below(2001) - 1000) / 512.0f;
+}
+
+double hostile_double(Random &r) {
+  if (r.one_in(8)) return std::bit_cast<double>(r.next());
+  return static_cast<double>(hostile(r));
+}
+
+// `count` values of T in a block that ends where they end, begun 0 to 7 bytes after an aligned place.
+template <class T>
+struct Block {
+  i64 count;
+  std::size_t skip;
+  std::unique_ptr<char[]> memory;
+  Block(Random &r, i64 n, int pattern = -1)
+      : count(n), skip(static_cast<std::size_t>(r.below(8))), memory(new char[skip + bytes()]) {
+    if (pattern >= 0) {
+      if (n > 0) std::memset(memory.get() + skip, pattern, bytes());
+    } else {
+      for (std::size_t i = 0; i < bytes(); ++i) memory[skip + i] = static_cast<char>(r.next());
+    }
+  }
+  std::size_t bytes() const { return static_cast<std::size_t>(count) * sizeof(T); }
+  template <class U>
+  U *as() { return reinterpret_cast<U *>(memory.get() + skip); }
+};
+
+Block<float> floats(Random &r, i64 n) {
+  Block<float> made(r, n, 0);
+  f32u *at = made.as<f32u>();
+  for (i64 i = 0; i < n; ++i) at[i] = hostile(r);
+  return made;
+}
+
+[[noreturn]] void fail(const char *what) {
+  std::fprintf(stderr, "%s: the levels differ\n", what);
+  std::abort();
+}
+
+std::vector<std::string> g_levels;
+
+// Runs body(out) twice on copies of the same output: on some level and threads, then on the scalar level with one.
+template <class T, class Body>
+void both(Random &r, const char *what, const Block<T> &initial, const Body &body) {
+  std::vector<char> results[2];
+  const std::string &level = g_levels[static_cast<std::size_t>(r.below(static_cast<i64>(g_levels.size())))];
+  const int threads = r.one_in(64) ? 2 : 1;
+  for (int second = 0; second < 2; ++second) {
+    set_cpu_level(second ? "scalar" : level);
+    set_num_threads(second ? 1 : threads);
+    std::unique_ptr<char[]> copy(new char[initial.skip + initial.bytes()]);
+    char *at = copy.get() + initial.skip;
+    if (initial.bytes()) std::memcpy(at, initial.memory.get() + initial.skip, initial.bytes());
+    body(at);
+    results[second].assign(at, at + initial.bytes());
+  }
+  if constexpr (std::is_same_v<T, float>) {  // which NaN it is does not count
+    for (std::size_t i = 0; i < results[0].size(); i += 4) {
+      float a, b;
+      std::memcpy(&a, results[0].data() + i, 4);
+      std::memcpy(&b, results[1].data() + i, 4);
+      if (std::memcmp(&a, &b, 4) != 0 && !(std::isnan(a) && std::isnan(b))) fail(what);
+    }
+  } else if (results[0] != results[1]) {
+    fail(what);
+  }
+}
+
+i64 a_size(Random &r, i64 most) {
+  switch (r.below(8)) {
+    case 0: return r.below(4);
+    case 1: return most - r.below(most / 8 + 1);
+    case 2: return i64{1} << r.below(std::bit_width(static_cast<u64>(most)));
+    default: return r.below(most / 4 + 1);
+  }
+}
+
+void fuzz_eden(Random &r) {
+  Units units;
+  units.bits = 1 + static_cast<int>(r.below(8));
+  units.by_rows = r.one_in(2);
+  units.full = r.one_in(8);
+  units.key = r.next();
+  if (units.by_rows) {
+    units.unit = 1 + a_size(r, 600);
+    units.d = units.unit * r.below(5);
+  } else {
+    units.d = a_size(r, r.one_in(16) ? 9000 : 1200);
+    units.unit = units.full && r.one_in(2) ? std::max<i64>(units.d, 1) : i64{32} << r.below(8);
+    units.start = r.one_in(4) ? UINT64_MAX - 4 * static_cast<u64>(units.d) - 64 - r.next() % 999 : r.next() >> r.below(64);
+  }
+  units.unit = units.d == 0 ? 1 : std::min(units.unit, units.d);
+  Block<u8> codes(r, units.code_bytes()), rounds(r, units.count()), present(r, units.count());
+  for (i64 u = 0; u < units.count(); ++u) {
+    rounds.as<u8>()[u] %= kMaxRounds + 1;
+    present.as<u8>()[u] &= 1;
+  }
+  Block<float> scales = floats(r, units.count()), out = floats(r, units.d);
+  float levels[256];
+  for (int i = 0; i < 1 << units.bits; ++i) levels[i] = hostile(r);
+  const bool add = r.one_in(2);
+  const u8 *some = r.one_in(2) ? present.as<u8>() : nullptr;
+  const double weight = hostile_double(r);
+  if (r.one_in(2)) {
+    both(r, "eden_decode", out, [&](char *to) {
+      eden_decode(units, levels, codes.as<u8>(), scales.as<f32u>(), rounds.as<u8>(), weight, add, some,
+                  reinterpret_cast<f32u *>(to));
+    });
+    return;
+  }
+  std::vector<EdenMessage> messages;
+  for (i64 i = r.below(4); i >= 0; --i)
+    messages.push_back({codes.as<u8>(), scales.as<f32u>(), rounds.as<u8>(), r.one_in(2) ? units.key : r.next(),
+                        units.start + 4 * static_cast<u64>(r.below(9)), hostile_double(r)});
+  both(r, "eden_add", out, [&](char *to) {
+    eden_add(units, levels, messages.data(), static_cast<i64>(messages.size()), reinterpret_cast<f32u *>(to));
+  });
+}
+
+void fuzz_sq(Random &r) {
+  const i64 d = a_size(r, 3000), unit = 1 + a_size(r, 4096);
+  const int bits = 1 + static_cast<int>(r.below(8)), width = 1 + static_cast<int>(r.below(32));
+  Block<u8> codes(r, stream_bytes(d, unit, width));
+  Block<u32> counts(r, d == 0 ? 0 : (d - 1) / unit + 1);
+  Block<float> out = floats(r, d);
+  const double low = hostile_double(r), high = hostile_double(r), weight = hostile_double(r);
+  const bool add = r.one_in(2);
+  both(r, "sq_decode", out, [&](char *to) {
+    sq_decode(codes.as<u8>(), d, unit, low, high, bits, width, counts.as<u32u>(), weight, add,
+              reinterpret_cast<f32u *>(to));
+  });
+}
+
+void fuzz_sq_add(Random &r) {
+  const i64 d = a_size(r, 3000), unit = 1 + a_size(r, 4096);
+  const int a_width = 1 + static_cast<int>(r.below(32)), b_width = 1 + static_cast<int>(r.below(32));
+  const int width = 1 + static_cast<int>(r.below(32));
+  Block<u8> a(r, stream_bytes(d, unit, a_width)), b(r, stream_bytes(d, unit, b_width));
+  Block<u8> out(r, stream_bytes(d, unit, width));
+  both(r, "sq_add", out, [&](char *to) {
+    sq_add(a.as<u8>(), a_width, b.as<u8>(), b_width, d, unit, reinterpret_cast<u8 *>(to), width);
+  });
+}
+
+void fuzz_int8(Random &r) {
+  const i64 row = 1 + a_size(r, 900), block = 1 + a_size(r, 600), d = row * r.below(4);
+  Block<std::int8_t> codes(r, d);
+  Block<float> scales = floats(r, d / row * ((row - 1) / block + 1)), out = floats(r, d);
+  const double weight = hostile_double(r);
+  const bool add = r.one_in(2);
+  both(r, "int8_decode", out, [&](char *to) {
+    int8_decode(codes.as<std::int8_t>(), scales.as<f32u>(), d, row, block, weight, add, reinterpret_cast<f32u *>(to));
+  });
+}
+
+void fuzz_int4(Random &r) {
+  const i64 row = 1 + a_size(r, 900), block = 8 + 8 * a_size(r, 100), d = row * r.below(4);
+  const int kind = static_cast<int>(r.below(3));
+  Block<u8> codes(r, stream_bytes(d, row, 4)), scales(r, d / row * ((row - 1) / block + 1) * (kind == 0 ? 4 : 2));
+  Block<float> out = floats(r, d);
+  const double weight = hostile_double(r);
+  const bool add = r.one_in(2);
+  both(r, "int4_decode", out, [&](char *to) {
+    int4_decode(codes.as<u8>(), scales.as<u8>(), {d, row, block}, kind, weight, add, reinterpret_cast<f32u *>(to));
+  });
+}
+
+void fuzz_mx(Random &r) {
+  const i64 row = 1 + a_size(r, 900), d = row * r.below(4);
+  const int element = static_cast<int>(r.below(kElements));
+  Block<u8> codes(r, stream_bytes(d, row, mx_bits(element))), scales(r, d / row * ((row - 1) / kMxBlock + 1));
+  Block<float> out = floats(r, d);
+  const double weight = hostile_double(r);
+  const bool add = r.one_in(2);
+  both(r, "mx_decode", out, [&](char *to) {
+    mx_decode(codes.as<u8>(), scales.as<u8>(), {d, row, kMxBlock}, element, weight, add, reinterpret_cast<f32u *>(to));
+  });
+}
+
+void fuzz_half(Random &r) {
+  const i64 d = a_size(r, 3000);
+  Block<std::uint16_t> codes(r, d);
+  Block<float> out = floats(r, d);
+  const bool bfloat = r.one_in(2), add = r.one_in(2);
+  const float factor = hostile(r);
+  both(r, "half_decode", out, [&](char *to) {
+    half_decode(codes.as<u16u>(), d, bfloat, factor, add, reinterpret_cast<f32u *>(to));
+  });
+}
+
+template <class T>
+void fuzz_unpack(Random &r) {
+  typedef T Loose __attribute__((aligned(1), may_alias));
+  const i64 rows = r.below(4), n = a_size(r, 1000);
+  const int bits = 1 + static_cast<int>(r.below(8 * static_cast<int>(sizeof(T))));
+  Block<u8> packed(r, rows * packed_bytes(n, bits));
+  Block<T> out(r, rows * n);
+  both(r, "unpack", out, [&](char *to) {
+    unpack_rows(packed.as<u8>(), rows, n, bits, reinterpret_cast<Loose *>(to));
+  });
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  const long long count = argc > 1 ? std::atoll(argv[1]) : 10000;
+  const u64 seed = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 1;
+  std::istringstream names(cpu_levels());
+  for (std::string name; names >> name;) g_levels.push_back(name);
+  const auto begun = std::chrono::steady_clock::now();
+  for (long long i = 0; i < count; ++i) {
+    Random r{seed * 0x2545f4914f6cdd1d + static_cast<u64>(i)};  // any one input again: its i, here
+    switch (r.below(12)) {
+      case 0: fuzz_sq(r); break;
+      case 1: fuzz_sq_add(r); break;
+      case 2: fuzz_int8(r); break;
+      case 3: fuzz_half(r); break;
+      case 4: fuzz_unpack<u8>(r); break;
+      case 5: fuzz_unpack<std::uint16_t>(r); break;
+      case 6: fuzz_unpack<u32>(r); break;
+      case 7: fuzz_int4(r); break;
+      case 8: fuzz_mx(r); break;
+      default: fuzz_eden(r);
+    }
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  std::printf("decoders: %lld executions clean in %.0f s (seed %llu)\n", count, took.count(),
+              static_cast<unsigned long long>(seed));
+}
