@@ -429,3 +429,13 @@ def test_a_saved_layout_of_another_model_is_ignored_with_a_warning():
             assert next(ddp.parameters()).grad.abs().sum() > 0
         finally:
             dist.destroy_process_group()
+
+
+def test_a_residual_that_cancels_the_gradient_is_used_up():
+    feedback = tersor.torch.hook.Feedback()
+    feedback.residuals = {0: np.array([1.0, -2.0], np.float32), 1: np.array([3.0], np.float32)}
+    x = np.array([-1.0, 2.0, 0.0], np.float32)
+    feedback.add_to(x, [0, 1], [2, 1])
+    feedback.keep(x, np.zeros(3, np.float32), [0, 1], [2, 1])
+    feedback.commit()
+    assert not feedback.residuals[0].any() and feedback.residuals[1].tolist() == [3.0]

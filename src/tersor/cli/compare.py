@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,6 +62,8 @@ def compare(
         if png.suffix.lower() != ".png":
             raise TersorError(f"{png}: the picture is a .png file")
         check_target(png, force=force)
+        if find_spec("matplotlib") is None:
+            raise TersorError("--png needs matplotlib: pip install 'tersor[plot]'")
     parts = _run(source, specs, seeds, axis)
     total = [sum((rows[i] for rows in parts.values()), Row(spec, seeds)) for i, spec in enumerate(specs)]
     total = [_with_law(row) for row in total]

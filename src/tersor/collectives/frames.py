@@ -22,7 +22,10 @@ class RemoteError(TersorError):
 
     def __init__(self, what: str, rank: int) -> None:
         super().__init__(f"{what}: rank {rank} failed; its own error says why. Nothing was changed here")
-        self.rank = rank
+        self.what, self.rank = what, rank
+
+    def __reduce__(self) -> tuple[type["RemoteError"], tuple[str, int]]:
+        return RemoteError, (self.what, self.rank)
 
 
 def make_frame(

@@ -2,14 +2,18 @@
 
 import numpy as np
 
-from tersor.collectives.frames import check, make_frame, nonfinite_ranks
+from tersor.codecs.deliver import first_nonfinite
+from tersor.collectives.frames import make_frame, nonfinite_ranks
 from tersor.collectives.link import Bytes
 from tersor.collectives.reduce import F32, Round
 from tersor.errors import NonFiniteError
 
 
 def gather(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None:
-    """Sum `x` over the ranks in place; returns the frames instead if some rank holds NaN or infinity."""
+    """Sum `x` over the ranks in place; returns the frames instead if some rank holds NaN or infinity.
+
+    If the sum overflows, an empty list.
+    """
     link, n = state.link, len(x)
     with state.trace.coding():
         data, mine = make_frame(
@@ -17,7 +21,7 @@ def gather(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | No
         )
     with state.trace.wiring():
         frames = link.all_gather(data)
-    check(frames, mine, state.what)
+    state.check(frames, mine)
     if nonfinite_ranks(frames):
         return frames
     with state.trace.coding():
@@ -25,8 +29,9 @@ def gather(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | No
         x.fill(0)
         # All ranks add in the order of the ranks, each decoding its own message like any other: equal bits.
         with np.errstate(over="ignore"):
-            for enc in messages:
-                state.codec.decode(enc, out=x, add=True, weight=state.weight)
+            state.codec.accumulate(messages, state.codec.units((n,), None), x, [state.weight] * len(messages))
+        if first_nonfinite(x) >= 0:
+            return []
         if state.own is not None:
             state.codec.decode(messages[link.rank], out=state.own)
     return None

@@ -2,7 +2,8 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,14 @@ class Link(ABC):
         This rank and the number of ranks.
     bytes_sent : int
         Payload bytes that this rank handed to the transport so far.
+    closed : bool
+        Whether `close` was called.
     """
 
     rank: int
     size: int
     bytes_sent: int = 0
+    closed: bool = False
 
     @abstractmethod
     def all_gather(self, data: Bytes) -> list[Bytes]:
@@ -41,6 +45,19 @@ class Link(ABC):
     @abstractmethod
     def barrier(self) -> None:
         """Wait until all ranks are here."""
+
+    def close(self) -> None:
+        """Use the link no more; where the transport allows it, exchanges that other ranks wait in fail at once."""
+        self.closed = True
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Close the link if the block fails: nobody else knows of it, and the others must not wait for this rank."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
 
 class LocalLink(Link):
@@ -86,6 +103,10 @@ class LocalLink(Link):
 
     def barrier(self) -> None:
         self._barrier.wait()
+
+    def close(self) -> None:
+        super().close()
+        self._barrier.abort()
 
     def _exchange(self, mine: Any) -> list[Any]:
         self._board[self.rank] = mine

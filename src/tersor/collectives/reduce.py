@@ -1,7 +1,7 @@
 """all_reduce: the sum or mean of one float32 vector over the ranks of a link, bit-identical on all of them."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -93,6 +93,8 @@ class Round:
         What the ranks agreed on.
     own : ndarray of float32 or None
         Receives the estimate of this rank's own input.
+    agreed : bool
+        Whether a failure was found that all ranks know of.
     """
 
     link: Link
@@ -103,6 +105,7 @@ class Round:
     shared: Shared | None = None
     own: F32 | None = None
     trace: Trace = field(default_factory=Trace)
+    agreed: bool = False
 
     def encode(self, x: F32, sender: int, start: int = 0, shared: Shared | None = None) -> bytes:
         """Return the message of a part of the vector."""
@@ -112,6 +115,14 @@ class Round:
             self.trace.error += enc.error * energy
             self.trace.energy += energy
         return enc.to_bytes()
+
+    def check(self, frames: Sequence[Bytes], mine: Exception | None) -> None:
+        """Raise what `frames.check` raises, and note that all ranks do."""
+        try:
+            check(frames, mine, self.what)
+        except Exception:
+            self.agreed = True
+            raise
 
     def frame_size(self, n: int) -> int:
         """Return the size of the frame of a message of `n` coordinates."""
@@ -160,7 +171,8 @@ def all_reduce(
     """Replace `x` on every rank by the estimated sum (or mean) of all ranks' vectors.
 
     All ranks end with the same bits. A rank that fails, or holds NaN or infinity, is known to all in the first
-    exchange, before anything is written. One rank alone keeps its exact vector.
+    exchange, before anything is written; what only one rank can notice (no memory for the result, say) closes its link,
+    so that the others hear of it in their next exchange. One rank alone keeps its exact vector.
 
     Parameters
     ----------
@@ -179,7 +191,7 @@ def all_reduce(
     average : bool, default False
         Divide by the number of ranks.
     nonfinite : {"raise", "propagate"}
-        With NaN or infinity on any rank: raise on all, or fill `x` with NaN on all.
+        With NaN or infinity on any rank, or if the sum overflows: raise on all, or fill `x` with NaN on all.
     own : ndarray of float32, optional
         Receives what the others decode from this rank's messages, for error feedback.
     trace : Trace, optional
@@ -193,9 +205,20 @@ def all_reduce(
     Raises
     ------
     NonFiniteError
-        If `nonfinite` is "raise" and a rank holds NaN or infinity.
+        If `nonfinite` is "raise" and a rank holds NaN or infinity, or the sum overflows.
     RemoteError
         If another rank failed.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from tersor.collectives import LocalLink, all_reduce
+    >>> vectors = [np.full(1000, rank, np.float32) for rank in (1, 2)]
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     done = pool.map(lambda link, x: all_reduce(link, x, "eden:8", seed=1), LocalLink.group(2), vectors)
+    ...     assert all(done)
+    >>> bool(np.array_equal(*vectors)), round(float(vectors[0].mean()), 1)
+    (True, 3.0)
     """
     from tersor.collectives.gather import gather
     from tersor.collectives.transpose import transpose
@@ -212,22 +235,33 @@ def all_reduce(
         return _settle(x, bad is None, [0], nonfinite, what, own)
     weight = 1 / link.size if average else 1.0
     state = Round(link, codec, seed, weight, what, own=own, trace=trace or Trace())
-    frames = _agree_on_shared(state, x, bad)
-    if frames is None:
-        frames = (gather if chosen == "gather" else transpose)(state, x, bad)
+    try:
+        frames = _agree_on_shared(state, x, bad)
+        if frames is None:
+            frames = (gather if chosen == "gather" else transpose)(state, x, bad)
+    except BaseException:
+        if not state.agreed:
+            link.close()
+        raise
     return _settle(x, frames is None, nonfinite_ranks(frames or []), nonfinite, what, own)
 
 
 def _agree_on_shared(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None:
     """Exchange statistics if the codec has any; returns the frames if some rank holds NaN or infinity, else None."""
-    stats = state.codec.measure(np.zeros(0, np.float32) if bad else x)
+    stats = state.codec.measure(np.zeros(0, np.float32))
     if stats is None:
         return None
     link = state.link
-    data, mine = make_frame(stats.tobytes, STATUS_SIZE + stats.nbytes, link.rank, bad)
+
+    def measure() -> bytes:
+        measured = state.codec.measure(x)
+        assert measured is not None
+        return measured.tobytes()
+
+    data, mine = make_frame(measure, STATUS_SIZE + stats.nbytes, link.rank, bad)
     with state.trace.wiring():
         frames = link.all_gather(data)
-    check(frames, mine, state.what)
+    state.check(frames, mine)
     if nonfinite_ranks(frames):
         return frames
     table = np.stack([payload(f, stats.nbytes).view(np.float32) for f in frames])
@@ -244,6 +278,8 @@ def _settle(x: F32, finite: bool, ranks: list[int], nonfinite: str, what: str, o
         if own is not None and own is not x and len(ranks) == 1:
             own[:] = x
         return True
+    if nonfinite == "raise" and not ranks:
+        raise NonFiniteError(f"{what}: the sum over the ranks overflows float32")
     if nonfinite == "raise":
         raise NonFiniteError(f"{what}: NaN or infinity on ranks {ranks}; nothing was changed")
     x.fill(np.nan)

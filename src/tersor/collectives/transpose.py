@@ -10,7 +10,7 @@ from typing import overload
 import numpy as np
 
 from tersor import rng
-from tersor.collectives.frames import check, make_frame, nonfinite_ranks
+from tersor.collectives.frames import make_frame, nonfinite_ranks
 from tersor.collectives.link import Bytes
 from tersor.collectives.reduce import F32, Round
 from tersor.errors import NonFiniteError
@@ -64,7 +64,10 @@ class _Parts(Sequence[Bytes]):
 
 
 def transpose(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None:
-    """Sum `x` over the ranks in place; returns the frames instead if some rank holds NaN or infinity."""
+    """Sum `x` over the ranks in place; returns the frames instead if some rank holds NaN or infinity.
+
+    If the sum overflows, an empty list.
+    """
     link, codec = state.link, state.codec
     ranges = shards(len(x), link.size, codec.unit)
     lengths = [stop - begin for begin, stop in ranges]
@@ -78,11 +81,11 @@ def transpose(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] |
 
     def reduce_and_encode() -> bytes:
         # Encoding may fail after some parts are gone: all ranks hear of it in the second exchange, and stop there.
-        check(received, parts.error, state.what)
+        state.check(received, parts.error)
         total = np.zeros(lengths[link.rank], np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
-            for data in received:
-                codec.decode(state.parse(data, len(total)), out=total, add=True, weight=state.weight)
+            messages = [state.parse(data, len(total)) for data in received]
+            codec.accumulate(messages, codec.units(total.shape, None), total, [state.weight] * len(messages))
         seed = rng.mix64(state.seed, step=1)
         return codec.encode(total, seed=seed, sender=link.size + link.rank, start=begin).to_bytes()
 
@@ -91,9 +94,9 @@ def transpose(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] |
         data, mine = make_frame(reduce_and_encode, max(map(state.frame_size, lengths)), link.rank)
     with state.trace.wiring():
         frames = link.all_gather(data)
-    check(frames, mine, state.what)
+    state.check(frames, mine)
     if nonfinite_ranks(frames):
-        return frames
+        return []
     with state.trace.coding():
         messages = [state.parse(f, n) for f, n in zip(frames, lengths, strict=True)]
         if state.own is not None:

@@ -1,9 +1,10 @@
 """Buckets: which parameters DDP's buckets hold, and how a resumed run keeps the layout it had.
 
 DDP starts every process with buckets in reverse order of registration and rebuilds them, in the order in which
-gradients became ready, after the first step. A run that resumes would therefore encode its first step in another layout
-than the run it continues. So the layout is part of the hook's state: in the first step after loading, buckets that do
-not agree with it are held, and reduced in the old layout at the end of backward.
+gradients became ready, after the first step (after the second with static_graph). A run that resumes would therefore
+encode its first steps in another layout than the run it continues. So the layout is part of the hook's state: in the
+first two steps after loading, buckets that do not agree with it are held, and reduced in the old layout at the end of
+backward.
 """
 
 import warnings
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+
+from tersor.errors import TersorError
 
 
 @dataclass(eq=False)
@@ -33,6 +36,9 @@ class Layout:
         self._current: list[list[int]] = []
         self._wanted: list[list[int]] = []
         self._held: list[Bucket] = []
+        self._open: list[Bucket] = []
+        self._remaining = 0
+        self._ended = True
 
     def know(self, parameters: Iterable[torch.Tensor]) -> None:
         """Number `parameters` in their order; others are numbered as they first appear in buckets."""
@@ -53,7 +59,14 @@ class Layout:
     def ready(self, bucket: Bucket, last: bool) -> list[Bucket]:
         """Return the buckets to reduce now: this one, or none yet, or at the end what is left in the wanted layout."""
         if bucket.index == 0:
-            self._current, self._held = [], []
+            if not self._ended and bucket.positions != self._current[0]:
+                raise TersorError(
+                    "DDP began another step before the last bucket of this one: a hook serves one model, and with "
+                    "static_graph all parameters need one dtype (DDP does not number the buckets of its first step)"
+                )
+            self._current, self._held, self._open = [], [], []
+        self._open.append(bucket)
+        self._ended = last
         self._current.append(bucket.positions)
         agrees = bucket.index < len(self._wanted) and bucket.positions == self._wanted[bucket.index]
         if not self._wanted or (agrees and not self._held):
@@ -71,19 +84,34 @@ class Layout:
                     for position, part in zip(bucket.positions, _split(bucket), strict=True):
                         part.copy_(results[position])
                     complete.append(bucket)
-            self._held, self._wanted = [], []
+            self._remaining -= 1
+            if self._remaining <= 0 or not self._held:
+                self._wanted = []
+            self._held = []
+        self._open = [b for b in self._open if b not in complete]
         # Last of all: the next step may begin as soon as the futures are done.
         for bucket in complete:
             bucket.future.set_result(bucket.tensor)
+
+    def abandon(self) -> None:
+        """Complete what is left of a step that failed on all ranks, with NaN: nobody must take it for a mean."""
+        for bucket in self._open:
+            bucket.future.set_result(bucket.tensor.fill_(float("nan")))
+        self._held, self._open = [], []
 
     def state(self) -> list[list[int]]:
         """Return the positions in every bucket of the last step."""
         return [list(b) for b in self._current]
 
     def load(self, state: Sequence[Sequence[int]]) -> None:
-        """Work in this layout for one step, whatever buckets DDP has."""
+        """Work in this layout for two steps, whatever buckets DDP has."""
+        self._remaining, self._ended = 2, True
         self._wanted = [list(b) for b in state]
         self._current, self._held = [list(b) for b in state], []
+
+    def wanted(self) -> list[list[int]]:
+        """Return the buckets to work in next, if a state was loaded."""
+        return [list(b) for b in self._wanted]
 
     def detached(self) -> "Layout":
         """Return a layout with the same buckets, without the parameters."""

@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,16 @@ import torch.distributed as dist
 from tersor import arrays, rng
 from tersor.codec import Codec
 from tersor.collectives.link import Link
-from tersor.collectives.reduce import Trace
+from tersor.collectives.reduce import Trace, choose_topology
 from tersor.collectives.reduce import all_reduce as reduce_vector
 from tersor.registry import get_codec
+from tersor.torch.lane import Worker
 from tersor.torch.link import TorchLink
 
 _lock = threading.Lock()
 _calls: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
-_queues: "weakref.WeakKeyDictionary[Any, tuple[ThreadPoolExecutor, TorchLink]]" = weakref.WeakKeyDictionary()
+_links: "weakref.WeakKeyDictionary[Any, TorchLink]" = weakref.WeakKeyDictionary()
+_queues: "weakref.WeakKeyDictionary[Link, Worker]" = weakref.WeakKeyDictionary()
 
 
 class Work:
@@ -99,21 +101,20 @@ def all_reduce(
     average = _is_average(op)
     if not tensor.is_floating_point() or tensor.layout is not torch.strided:
         raise TypeError(f"all_reduce wants a dense float tensor, got {tensor.dtype} ({tensor.layout})")
-    executor: ThreadPoolExecutor | None = None
-    if async_op:
-        executor, queue_link = _queue(group) if link is None else (ThreadPoolExecutor(1), link)
-        link = queue_link
-    elif link is None:
-        link = TorchLink(group)
-    number = _next_call(group) if seed is None else seed
+    choose_topology(topology, 2)
+    given, known = link, link or (group if group is not None else dist.group.WORLD)
+    if given is None:
+        given = _link_of_queue(group) if async_op else TorchLink(group)
+    # Asynchronous calls need no order with others, so they are counted apart.
+    number = _next_call(given if async_op else known) if seed is None else seed
 
     def run() -> None:
-        reduce_tensor(tensor, link, chosen, seed=number, topology=topology, average=average, nonfinite=nonfinite)
+        reduce_tensor(tensor, given, chosen, seed=number, topology=topology, average=average, nonfinite=nonfinite)
 
-    if executor is None:
+    if not async_op:
         run()
         return None
-    return Work(executor.submit(run))
+    return Work(_queue(given).submit(run))
 
 
 def reduce_tensor(
@@ -139,12 +140,14 @@ def reduce_tensor(
         shares = flat.device.type == "cpu" and flat.dtype == torch.float32 and flat.data_ptr() == tensor.data_ptr()
         if shares and before is None and flat.is_contiguous():
             return _reduce(flat.numpy(), link, codec, seed, topology, average, nonfinite, own, trace, what)
-        work = flat.to(device="cpu", dtype=torch.float32, copy=True).numpy()
-        if before is not None:
-            before(work)
+        with link.guard():
+            work = flat.to(device="cpu", dtype=torch.float32, copy=True).numpy()
+            if before is not None:
+                before(work)
         finite = _reduce(work, link, codec, seed, topology, average, nonfinite, own, trace, what)
-        origin = arrays.origin_of(tensor)
-        tensor.copy_(arrays.from_host(work, tuple(tensor.shape), arrays.dtype_name(tensor), origin))
+        with link.guard():
+            origin = arrays.origin_of(tensor)
+            tensor.copy_(arrays.from_host(work, tuple(tensor.shape), arrays.dtype_name(tensor), origin))
         return finite
 
 
@@ -182,16 +185,23 @@ def _is_average(op: Any) -> bool:
     raise ValueError(f"all_reduce estimates SUM and AVG, got {op}")
 
 
-def _next_call(group: "dist.ProcessGroup | None") -> int:
-    key = group if group is not None else dist.group.WORLD
+def _next_call(key: Any) -> int:
     with _lock:
         _calls[key] = _calls.get(key, -1) + 1
         return rng.mix64(_calls[key])
 
 
-def _queue(group: "dist.ProcessGroup | None") -> tuple[ThreadPoolExecutor, TorchLink]:
+def _link_of_queue(group: "dist.ProcessGroup | None") -> TorchLink:
     key = group if group is not None else dist.group.WORLD
+    link = None if key is None else _links.get(key)
+    if link is None:
+        link = TorchLink.beside(group)  # says so if nothing is initialised
+        _links[key] = link
+    return link
+
+
+def _queue(link: Link) -> Worker:
     with _lock:
-        if key not in _queues:
-            _queues[key] = (ThreadPoolExecutor(1, thread_name_prefix="tersor"), TorchLink.beside(group))
-        return _queues[key]
+        if link not in _queues:
+            _queues[link] = Worker()
+        return _queues[link]

@@ -21,12 +21,17 @@ class Feedback:
     def __init__(self) -> None:
         self.residuals: dict[int, F32] = {}
         self._pending: dict[int, F32] = {}
+        self._took_part: set[int] = set()
 
     def add_to(self, x: F32, positions: Sequence[int], sizes: Sequence[int]) -> None:
         """Add the residuals of a bucket's parameters to `x`, in place."""
         for position, part in _parts(x, positions, sizes):
+            self._took_part.discard(position)
+            if not part.any():
+                continue
+            self._took_part.add(position)
             residual = self.residuals.get(position)
-            if residual is None or not part.any():
+            if residual is None:
                 continue
             if residual.size != part.size:
                 warnings.warn(f"the residual of parameter {position} has another size; it starts anew", stacklevel=2)
@@ -39,7 +44,7 @@ class Feedback:
         for (position, part), (_, got) in zip(
             _parts(sent, positions, sizes), _parts(arrived, positions, sizes), strict=True
         ):
-            if part.any():
+            if position in self._took_part:
                 self._pending[position] = part - got
 
     def commit(self) -> None:

@@ -4,6 +4,7 @@ Every bucket is reduced on one thread of the hook's own, in bucket order and ove
 goes on: collectives inside callbacks are unordered across buckets on gloo and can abort the process.
 """
 
+import hashlib
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from tersor import rng
 from tersor.codec import Codec
 from tersor.collectives.link import Link
 from tersor.collectives.reduce import Trace, choose_topology
+from tersor.errors import IncompatibleError
 from tersor.registry import get_codec
 from tersor.torch.buckets import Bucket, Layout
 from tersor.torch.collectives import reduce_tensor
@@ -104,8 +106,11 @@ class CommHook:
     Notes
     -----
     A resumed run equals an uninterrupted one bit for bit if the model, the optimizer and the hook's `state_dict` are
-    restored and at least two steps were made before: DDP rebuilds its buckets after the first step of every process, so
-    the hook keeps the layout in its state and works in it until DDP has rebuilt them.
+    restored and at least two steps were made before (three with static_graph): DDP rebuilds its buckets after the first
+    step (or two) of every process, so the hook keeps the layout in its state and works in it until then.
+
+    After an error that all ranks get (NonFiniteError, RemoteError, drifted replicas), nothing of the step counts, the
+    gradients are NaN, and training may go on with the next batch. After any other the link is closed: start again.
 
     Examples
     --------
@@ -167,10 +172,11 @@ class CommHook:
         return self
 
     def bind(self, group: "dist.ProcessGroup | None" = None, link: Link | None = None) -> None:
-        """Use another process group or link from now on, for example after unpickling."""
+        """Use another process group or link from now on, for example after unpickling; to be called on all ranks."""
         self._group = group
         self._given_link = link
         self._link: Link | None = None
+        self._compared = False
 
     def __call__(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if not hasattr(bucket, "buffer"):
@@ -179,11 +185,16 @@ class CommHook:
                 "torch._dynamo.config.optimize_ddp = 'ddp_optimizer'"
             )
         last = bucket.is_last()
-        mine = self._layout.bucket(bucket.index(), bucket.buffer(), bucket.parameters())
-        work = self._layout.ready(mine, last)
+        link = self._current_link()
+        with link.guard():
+            mine = self._layout.bucket(bucket.index(), bucket.buffer(), bucket.parameters())
+            work = self._layout.ready(mine, last)
         self._lane.submit(partial(self._run, mine, work, last), last)
         if last and self._broken is not None:
-            raise self._broken
+            if link.closed:
+                raise self._broken
+            self._layout.abandon()
+            _raise_after_backward(self._broken)
         return mine.future
 
     def _run(self, mine: Bucket, work: list[Bucket], last: bool) -> None:
@@ -198,7 +209,7 @@ class CommHook:
                 self._end_step()
             self._layout.finish(work, last)
         except Exception as error:
-            # What ends one bucket is known to all ranks, so all of them skip the rest of the step.
+            # What ends one bucket is known to all ranks, or has closed the link: all of them skip the rest of the step.
             self._broken = error
 
     # State.
@@ -237,7 +248,8 @@ class CommHook:
 
     def __getstate__(self) -> dict[str, Any]:
         kept = self.__dict__.copy()
-        kept.update(_group=None, _given_link=None, _link=None, _layout=self._layout.detached())
+        kept.update(_group=None, _given_link=None, _link=None, _compared=False, _broken=None)
+        kept.update(_layout=self._layout.detached())
         return kept
 
     # One step.
@@ -248,7 +260,8 @@ class CommHook:
         codec = _UNCOMPRESSED if warm else self.codec
         feedback = None if warm else self._feedback
         sent: list[np.ndarray[Any, np.dtype[np.float32]]] = []
-        own = np.empty(bucket.tensor.numel(), np.float32) if feedback else None
+        with link.guard():
+            own = np.empty(bucket.tensor.numel(), np.float32) if feedback else None
 
         def before(x: Any) -> None:
             assert feedback is not None
@@ -270,7 +283,8 @@ class CommHook:
             before=before if feedback else None,
         )
         if feedback is not None and own is not None and finite:
-            feedback.keep(sent[0], own, bucket.positions, bucket.sizes)
+            with link.guard():
+                feedback.keep(sent[0], own, bucket.positions, bucket.sizes)
         self._finite &= finite
         stats = self.stats
         stats.buckets += 1
@@ -283,25 +297,57 @@ class CommHook:
         self._finite, self._broken = True, None
         if self._feedback is not None:
             self._feedback.discard()
+        if not self._compared:
+            self._compare()
+
+    def _compare(self) -> None:
+        # Messages of unequal sizes would abort the processes, and another layout would mix up the parameters.
+        settings = [self.codec.spec, self.topology, self.nonfinite, self.seed, self.warmup_steps, self.check_every]
+        text = repr([*settings, self._step, self._layout.wanted()])
+        mine = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint8)
+        link = self._current_link()
+        with link.guard():
+            everyone = [h.tobytes() for h in link.all_gather(mine)] if link.size > 1 else []
+        different = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+        if different:
+            raise IncompatibleError(
+                f"the hooks of ranks {different} differ from rank 0's in codec, options or loaded state (here: {text})"
+            )
+        self._compared = True
 
     def _end_step(self) -> None:
+        if self.check_every and (self._step + 1) % self.check_every == 0:
+            check_identical(self._layout.parameters(), self._current_link())
         # A step with NaN anywhere is skipped by its optimizer, so nothing of it was delivered.
         if self._feedback is not None and self._finite:
             self._feedback.commit()
         trace, stats = self._lane.end_step(), self.stats
         stats.codec_s += trace.seconds(wire=False)
         stats.wire_s += trace.seconds(wire=True)
-        stats.exposed_codec_s, stats.exposed_wire_s = self._lane.exposed_codec_s, self._lane.exposed_wire_s
+        stats.exposed_codec_s += self._lane.exposed_codec_s
+        stats.exposed_wire_s += self._lane.exposed_wire_s
         stats.vnmse = trace.vnmse
         stats.steps += 1
         self._step += 1
-        if self.check_every and self._step % self.check_every == 0:
-            check_identical(self._layout.parameters(), self._current_link())
 
     def _current_link(self) -> Link:
         if self._link is None:
             self._link = self._given_link or TorchLink.beside(self._group)
         return self._link
+
+
+def _raise_after_backward(error: Exception) -> None:
+    # Raised inside the hook, it would leave DDP in the middle of a step, and unusable. DDP queues the end of its step
+    # behind the first callback.
+    queue = torch.autograd.Variable._execution_engine.queue_callback
+
+    def fail() -> None:
+        raise error
+
+    try:
+        queue(lambda: queue(fail))
+    except RuntimeError:  # no backward is running, as in DDP.join
+        raise error from None
 
 
 def register_comm_hook(

@@ -36,8 +36,9 @@ def check_identical(tensors: Iterable[torch.Tensor], link: Link | None = None) -
         On every rank, if the ranks' bits differ; names the ranks that differ from rank 0.
     """
     link = link or TorchLink()
-    mine = fingerprint(tensors)
-    everyone = [bytes(h.tobytes()) for h in link.all_gather(np.frombuffer(mine, np.uint8))]
+    with link.guard():
+        mine = fingerprint(tensors)
+        everyone = [bytes(h.tobytes()) for h in link.all_gather(np.frombuffer(mine, np.uint8))]
     different = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
     if different:
         raise TersorError(

@@ -2,9 +2,10 @@
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,32 +49,48 @@ class TorchLink(Link):
             ) from error
         if dist.get_rank(chosen) < 0:
             raise TersorError("this process is not in the group")
-        self._use(chosen)
+        self._group: Any = chosen
+        self._open: Callable[[], Any] | None = None
+        self.rank, self.size = chosen.rank(), chosen.size()
 
     @classmethod
     def beside(cls, group: "dist.ProcessGroup | None" = None) -> "TorchLink":
         """Return a link with connections of its own, so that its exchanges need no order with those of `group`.
 
-        Every rank of `group` must call this. (new_group is no help: every process of the default group would have to
+        Every rank of `group` must call this, in the same order; the connections are made in the first exchange, which
+        may be on another thread. (new_group is no help: every process of the default group would have to
         call it, and its local form hangs when ranks were in different numbers of groups before.)
         """
         link = cls(group)
         parent = link._group
         with _lock:
             _opened[parent] = _opened.get(parent, 0) + 1
-        store = PrefixStore(f"tersor/{parent.group_name}/{_opened[parent]}", _get_default_store())
+            number = _opened[parent]
+        store = PrefixStore(f"tersor/{parent.group_name}/{number}", _get_default_store())
         options = getattr(parent._get_backend(torch.device("cpu")), "options", None)
-        with _named("opening connections"):
-            link._use(ProcessGroupGloo(store, link.rank, link.size, getattr(options, "_timeout", _TIMEOUT)))
+        timeout = getattr(options, "_timeout", _TIMEOUT)
+        link._group, link._open = None, partial(ProcessGroupGloo, store, link.rank, link.size, timeout)
         return link
 
-    def _use(self, group: Any) -> None:
-        self._group = group
-        self.rank, self.size = group.rank(), group.size()
+    def close(self) -> None:
+        super().close()
+        group, self._group = self._group, None
+        if self._open is not None and group is not None:  # connections of its own
+            group.abort()
+
+    def _connect(self) -> None:
+        # Nobody keeps the group in a local variable: an error's traceback would keep the connections open.
+        if self.closed:
+            raise LinkError("this link was closed after an error. End all processes, and start again from a checkpoint")
+        if self._group is None:
+            assert self._open is not None
+            with _named("opening connections"):
+                self._group = self._open()
 
     def all_gather(self, data: Bytes) -> list[Bytes]:
         self.bytes_sent += len(data) * (self.size - 1)
         room = [torch.empty(len(data), dtype=torch.uint8) for _ in range(self.size)]
+        self._connect()
         with _named("all_gather"):
             self._group.allgather([room], [_tensor(data)]).wait()
         return [t.numpy() for t in room]
@@ -83,6 +100,7 @@ class TorchLink(Link):
         # first; one send per peer and round keeps every link busy in both directions.
         room = [torch.empty(n, dtype=torch.uint8) for n in sizes]
         peers = [(self.rank + step) % self.size for step in range(1, self.size)]
+        self._connect()
         with _named("all_to_all"):
             receives = [self._group.recv([room[i]], i, _TAG) for i in reversed(peers) if sizes[i]]
             sending = None
@@ -103,12 +121,14 @@ class TorchLink(Link):
         if self.rank == root:
             self.bytes_sent += len(data) * (self.size - 1)
         tensor = _tensor(data).clone()
+        self._connect()
         with _named("broadcast"):
             self._group.broadcast(tensor, root).wait()
         received: Bytes = tensor.numpy()
         return received
 
     def barrier(self) -> None:
+        self._connect()
         with _named("barrier"):
             self._group.barrier().wait()
 
