@@ -246,3 +246,26 @@ def test_replicas_that_differ_are_an_error(pool, tmp_path):
     assert said == ["after step 10 the parameters of ranks [2] differ from those of rank 0"] * 4
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "events").read_text().splitlines()]
     assert kinds.count("eval") == 1 and kinds.count("end") == 0
+
+
+def baseline_books(rank):
+    """On a rank of the pool: three steps of the baseline over a modelled link; its statistics."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    from tersor.evaluate.baseline import register_baseline
+
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(torch.nn.Linear(50, 50))
+    hook = register_baseline(ddp, 10e6)
+    for _ in range(3):
+        ddp(torch.ones(2, 50)).sum().backward()
+    return hook.stats
+
+
+def test_the_baselines_books_add_up_over_steps(pool):
+    for stats in pool.run(baseline_books):
+        # One bucket a step: nothing of it is hidden behind backward.
+        assert stats.steps == 3
+        assert stats.exposed_wire_s == pytest.approx(stats.wire_s) and stats.wire_s > 0
+        assert stats.exposed_codec_s == pytest.approx(stats.codec_s) and stats.codec_s > 0

@@ -71,8 +71,8 @@ class BaselineHook:
                 trace = self.lane.end_step()
                 self.stats.codec_s += trace.seconds(wire=False)
                 self.stats.wire_s += trace.seconds(wire=True)
-                self.stats.exposed_codec_s = self.lane.exposed_codec_s
-                self.stats.exposed_wire_s = self.lane.exposed_wire_s
+                self.stats.exposed_codec_s += self.lane.exposed_codec_s
+                self.stats.exposed_wire_s += self.lane.exposed_wire_s
                 self.stats.steps += 1
             future.set_result(gradient)
         except Exception as error:
