@@ -19,4 +19,4 @@ cxx=${CXX:-g++}
 # Without libstdc++ in front the first C++ exception aborts; CPython itself leaks by design.
 export LD_PRELOAD="$($cxx -print-file-name=libasan.so) $($cxx -print-file-name=libstdc++.so.6)"
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc
-exec "$san/venv/bin/python" -m pytest -p no:cacheprovider tests/test_native*.py "$@"
+exec "$san/venv/bin/python" -m pytest -p no:cacheprovider tests/test_native*.py tests/test_blocks.py "$@"
