@@ -4,7 +4,6 @@ No `from __future__ import annotations` here: DDP compares the hook's annotation
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -13,21 +12,8 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from tersor.evaluate.pacing import paced
+from tersor.torch.hook import HookStats
 from tersor.torch.lane import Lane
-
-
-@dataclass
-class BaselineStats:
-    """What the hook counted: the names are those of a tersor hook's statistics."""
-
-    steps: int = 0
-    bytes_sent: int = 0
-    codec_s: float = 0.0
-    wire_s: float = 0.0
-    exposed_codec_s: float = 0.0
-    exposed_wire_s: float = 0.0
-    vnmse: float | None = None
-    nonfinite: int = 0
 
 
 class BaselineHook:
@@ -41,7 +27,7 @@ class BaselineHook:
 
     def __init__(self, rate: float | None) -> None:
         self.rate = rate
-        self.stats = BaselineStats()
+        self.stats = HookStats()
         self.lane = Lane()
         self.error: Exception | None = None
         self.__name__ = self.__qualname__ = "bf16_all_reduce"  # DDP asks for both
