@@ -95,8 +95,15 @@ class Codec:
         return None
 
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
-        """Return the planes of a message, in wire order, with their exact sizes."""
+        """Return the planes of a message, in wire order, with their exact sizes.
+
+        Where sizes depend on the data, `fields` hold them; what `fields` from the wire could not mean is a FormatError.
+        """
         raise NotImplementedError
+
+    def largest_fields(self, units: Units) -> bytes:
+        """Return the fields of the largest message that these units can give."""
+        return bytes(self.fields_size)
 
     def _encode(self, job: Job) -> Made:
         raise NotImplementedError
@@ -156,7 +163,7 @@ class Codec:
         from tersor.message import message_size
 
         units = self.units(shape, check_axis(axis, len(shape)))
-        layout = self.layout(units, arrays.checked_dtype(dtype), bytes(self.fields_size))
+        layout = self.layout(units, arrays.checked_dtype(dtype), self.largest_fields(units))
         return message_size(self.spec, len(shape), self.fields_size, [p.nbytes for p in layout.values()])
 
     def expected_error(self, received: float = 1.0) -> float | None:
