@@ -5,7 +5,7 @@ import pytest
 
 from tersor import rng
 from tersor.kernels.lengths import mixing_rounds, padded_length, run_length
-from tersor.rotation import Hadamard, needs_second_round, uniform
+from tersor.rotation import Hadamard, needs_second_round, neighbour_correlations, uniform
 
 LENGTHS = [*range(0, 70), 80, 96, 100, 127, 128, 129, 255, 576, 1000, 1025, 2047, 2048, 2100, 4095, 4096]
 
@@ -132,3 +132,46 @@ def test_uniform_rotation_is_orthogonal_and_uniform():
     # Archimedes: a coordinate of a uniform point on the sphere is uniform in [-1, 1]
     assert np.allclose(first.mean(0), 0, atol=0.045) and np.allclose((first**2).mean(0), 1 / 3, atol=0.025)
     assert np.allclose((np.abs(first) < 0.5).mean(0), 0.5, atol=0.04)
+
+
+def correlation(x, rotations, offset, keys=100):
+    """Mean over keys of |correlation| of rotated coordinates k and k ^ offset (within one rotated vector)."""
+    k = np.arange(len(x))
+    found = []
+    for key in range(keys):
+        y = Hadamard(len(x), key, rotations).apply(x)
+        found.append(abs(float((y * y[k ^ offset]).sum() / (y * y).sum())))
+    return float(np.mean(found))
+
+
+def test_neighbours_of_a_pair_stay_equal_up_to_sign_after_two_rounds():
+    """quantizers.md 2.3 and 8.10: a vector quantizer needs a third round there, and the O(n) check says so."""
+    n = 1024
+    pair = np.zeros(n, np.float32)
+    pair[[6, 7]] = 1
+    assert correlation(pair, 2, 1) == pytest.approx(1, abs=1e-5)
+    assert correlation(pair, 3, 1) < 0.15
+    after = [Hadamard(n, 5, rotations).apply(pair) for rotations in (1, 2)]
+    assert abs(neighbour_correlations(after[0], 2)[1]) == pytest.approx(1, abs=1e-6)
+    assert abs(neighbour_correlations(after[1], 2)[1]) < 0.15
+    apart = np.zeros(n, np.float32)
+    apart[[3, 7]] = 1
+    assert correlation(apart, 1, 1) == pytest.approx(1, abs=1e-5) and correlation(apart, 1, 4) < 1e-5
+    assert correlation(apart, 2, 4) == pytest.approx(1, abs=1e-5)
+
+
+def test_neighbour_correlations_are_those_over_all_signs():
+    u = np.array([1.0, -2, 0.5, 3, 0, 1, 1, -1], np.float32)
+    h = matrix(8) / np.sqrt(8)
+    signs = np.array([[1 - 2 * (s >> j & 1) for j in range(8)] for s in range(256)])
+    y = signs * u @ h.T
+    covariance = y.T @ y / 256
+    for m in (1, 2, 4, 8):
+        got = neighbour_correlations(u, m)
+        for k in range(8):
+            for other in range(m):
+                assert covariance[k, k ^ other] / covariance[k, k] == pytest.approx(got[other], abs=1e-6)
+    assert neighbour_correlations(np.zeros(8), 4).tolist() == [1, 0, 0, 0]
+    for wrong in ((np.ones(6), 2), (np.ones(8), 3), (np.ones(4), 8), (np.ones(8), 0)):
+        with pytest.raises(ValueError, match="powers of two"):
+            neighbour_correlations(*wrong)

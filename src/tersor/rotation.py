@@ -7,7 +7,7 @@ from tersor import rng
 from tersor.kernels import ops
 from tersor.kernels.lengths import mixing_rounds, padded_length, run_length
 
-__all__ = ["Hadamard", "needs_second_round", "uniform"]
+__all__ = ["Hadamard", "needs_second_round", "neighbour_correlations", "uniform"]
 
 
 class Hadamard:
@@ -88,6 +88,53 @@ def needs_second_round(x: NDArray[np.float32]) -> bool:
         return False
     squares = (values / peak) ** 2
     return bool(np.sum(squares**2) > max(2.0**-10, 4 / padded_length(len(values))) * np.sum(squares) ** 2)
+
+
+def neighbour_correlations(u: NDArray[np.float32], m: int) -> NDArray[np.float64]:
+    """Return how strongly one more round of signs and Hadamard transform correlates neighbours, in O(n).
+
+    For vector quantizers on aligned groups of `m` rotated coordinates: they want independent ones, and two rounds may
+    leave pairs that are equal up to sign (x = e_2t + e_2t+1). Over the signs, outputs k and l of the round have the
+    correlation ``sum_j (-1)**popcount((k ^ l) & j) u_j**2 / sum_j u_j**2``; inside a group only ``j mod m`` matters.
+    Derived here; the question is that of arXiv 2605.06014 (see `needs_second_round`).
+
+    Parameters
+    ----------
+    u : ndarray, shape (n,)
+        What goes into the round; n a power of two.
+    m : int
+        Size of a group, a power of two, at most n.
+
+    Returns
+    -------
+    ndarray of float64, shape (m,)
+        The correlation of outputs whose indices differ by ``offset`` in exclusive or; entry 0 is 1. Add a round if
+        another one is far from 0.
+
+    Raises
+    ------
+    ValueError
+        If n or m are no powers of two, or m is larger than n.
+
+    Examples
+    --------
+    >>> neighbour_correlations(np.array([0, 0, 3, 0, 0, 0, 3, 0]), 4).tolist()
+    [1.0, 1.0, -1.0, -1.0]
+    """
+    values: NDArray[np.float64] = np.asarray(u, np.float64).reshape(-1)
+    n = len(values)
+    if m < 1 or m > n or m & (m - 1) or n & (n - 1):
+        raise ValueError(f"need powers of two, m at most n; got m={m} and {n} coordinates")
+    peak = np.max(np.abs(values), initial=0.0)
+    sums: NDArray[np.float64] = ((values / (peak or 1.0)) ** 2).reshape(-1, m).sum(0)
+    sums += peak == 0
+    stride = 1
+    while stride < m:
+        pairs = sums.reshape(-1, 2, stride)
+        sums = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], 1).reshape(-1)
+        stride *= 2
+    sums /= sums[0]
+    return sums
 
 
 def uniform(n: int, key: int) -> NDArray[np.float64]:
