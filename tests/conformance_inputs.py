@@ -55,12 +55,18 @@ def check_shapes(codec):
             x = normal(*shape, seed=len(shape))
             value = codec.decode(codec.encode(x, seed=1, axis=axis))
             assert value.shape == shape and value.dtype == np.float32 and np.isfinite(value).all()
-            # No codec here does worse than 3 times the signal on a handful of coordinates (sq:1 is the coarsest).
-            assert np.sum((value - x) ** 2) <= 3 * np.sum(x**2) or codec.name == "sq"
+            # No other codec does worse than 3 times the signal on a handful of coordinates (sq:1 is the coarsest).
+            most = max(3, (codec.expected_error() or 0) ** 2)
+            assert np.sum((value - x) ** 2) <= 1.001 * most * np.sum(x**2) or codec.name == "sq"
 
 
 def check_single(codec):
-    """A vector of one coordinate is sent with the precision of a number."""
+    """A vector of one coordinate is sent with the precision of a number (perm-k: by one of the workers)."""
+    if codec.name == "permk":
+        shared = tersor.Shared(1)
+        sent = [codec.encode(np.array([3.0]), seed=1, sender=k, shared=shared) for k in range(codec.workers)]
+        assert tersor.mean(sent).tolist() == [3.0]
+        return
     for v in (3.0, -0.25, 1e-3):
         value = float(codec.decode(codec.encode(np.array([v], np.float32), seed=1))[0])
         ratio = value / v
@@ -146,7 +152,7 @@ def check_extremes(codec, scale_free):
             assert not scale_free or (codec.name in ("eden", "drive") and needs_wider_scale(codec, x))
             continue
         assert np.isfinite(value).all()
-        if codec.name != "sq":
+        if codec.name not in ("sq", "randk", "permk"):  # those may lose the one coordinate that counts
             assert tersor.nmse(x, value) < 1
     for v in (1e-45, 1e-42, 1.1754942e-38):
         x = np.full(64, v, np.float32)
@@ -226,7 +232,7 @@ def check_torch(codec, torch):
         codec.encode(torch.tensor([[1.0, 2, 3], [4, 5, torch.inf]]), seed=1)
     assert codec.decode(codec.encode(torch.tensor(2.5), seed=1)).shape == ()
     top = torch.tensor([3.3e38, -3.3e38, 1e38], dtype=torch.bfloat16)
-    wide = getattr(codec, "scale_dtype", "") != "float16"
+    wide = "float16" not in (getattr(codec, "scale_dtype", ""), getattr(codec, "values", ""))
     if wide and codec.name not in ("fp16", "eden", "drive"):  # EDEN's range: check_extremes
         assert torch.isfinite(codec.decode(codec.encode(top, seed=1))).all()
     half = torch.tensor([65504.0, -65504.0, 65504.0, 100.0], dtype=torch.float16)

@@ -12,7 +12,10 @@ from tersor.codecs import (
     Int4,
     Int8,
     NoCompression,
+    PermK,
+    RandK,
     StochasticQuantization,
+    TopK,
 )
 
 # isort: split
@@ -52,10 +55,13 @@ __all__ = [
     "Mean",
     "NoCompression",
     "NonFiniteError",
+    "PermK",
+    "RandK",
     "RangeError",
     "Shared",
     "StochasticQuantization",
     "TersorError",
+    "TopK",
     "backend",
     "codecs",
     "concat",

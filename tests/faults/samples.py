@@ -26,6 +26,9 @@ SPECS = [
     "eden:5,block=full",
     "drive",
     "sq:1",
+    "topk:0.3",
+    "randk:0.4,values=bfloat16",
+    "permk:3",
     "sq:5",
 ]
 

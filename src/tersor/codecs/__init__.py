@@ -4,7 +4,9 @@ from tersor.codecs.eden import Drive, Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
+from tersor.codecs.randk import PermK, RandK
 from tersor.codecs.sq import StochasticQuantization
+from tersor.codecs.topk import TopK
 
 __all__ = [
     "MXFP4",
@@ -18,5 +20,8 @@ __all__ = [
     "Int4",
     "Int8",
     "NoCompression",
+    "PermK",
+    "RandK",
     "StochasticQuantization",
+    "TopK",
 ]
