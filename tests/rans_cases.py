@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor.coding.rans import normalise
-from tersor.coding.rans_stream import _room
+from tersor.coding.rans_stream import room
 from tersor.kernels import reference
 from tersor.quantize import lloyd_max
 
@@ -46,7 +46,7 @@ def drawn(freqs: NDArray[np.uint32], n: int) -> NDArray[np.uint8]:
 
 
 def encoded(backend: Any, symbols: NDArray[np.uint8], freqs: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    out = np.full(_room(len(symbols)), 0xAA, np.uint8)
+    out = np.full(room(len(symbols)), 0xAA, np.uint8)
     size = backend.rans_encode(symbols, freqs, out)
     assert size >= 0
     return out[:size].copy()
@@ -79,11 +79,11 @@ def case_rans_encode(backend: Any) -> Iterator[NDArray[Any]]:
         if len(symbols) and (freqs == 0).any():  # refused wherever it stands
             wrong = symbols.copy()
             wrong[len(wrong) // 3] = int(np.argmin(freqs))
-            yield np.array(backend.rans_encode(wrong, freqs, np.empty(_room(len(wrong)), np.uint8)))
+            yield np.array(backend.rans_encode(wrong, freqs, np.empty(room(len(wrong)), np.uint8)))
         if len(symbols) and len(freqs) < 256:
             wrong = symbols.copy()
             wrong[-1 - len(wrong) // 2] = max(len(freqs), 240)
-            yield np.array(backend.rans_encode(wrong, freqs, np.empty(_room(len(wrong)), np.uint8)))
+            yield np.array(backend.rans_encode(wrong, freqs, np.empty(room(len(wrong)), np.uint8)))
 
 
 def case_rans_decode(backend: Any) -> Iterator[NDArray[Any]]:

@@ -21,9 +21,7 @@ VERSION = 0
 _RAW, _SINGLE, _RANS, _ZSTD = range(4)
 
 
-def compress(
-    symbols: ArrayLike, *, block: int | None = None, coder: Literal["rans", "zstd"] = "rans"
-) -> bytes:
+def compress(symbols: ArrayLike, *, block: int | None = None, coder: Literal["rans", "zstd"] = "rans") -> bytes:
     """Code symbols so that the bytes need nothing else to decode.
 
     Parameters

@@ -1,6 +1,7 @@
 """Symbols coded by rANS with one static table that both sides know: directory and chunks (FORMAT.md, section 9)."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,12 +59,15 @@ def entropy(counts: ArrayLike) -> float:
     return float(-(p * np.log2(p)).sum()) + 0.0
 
 
-def _chunks(n: int) -> list[int]:
-    return [min(CHUNK, n - i) for i in range(0, n, CHUNK)]
+def _total(n: int, body: Callable[[int], int]) -> int:
+    """Return directory, states and the `body(m)` bytes of each chunk; n may be forged, so in no time."""
+    full, rest = divmod(n, CHUNK)
+    return sum(k * (4 + 4 * rans_lanes(m) + body(m)) for k, m in ((full, CHUNK), (1, rest)) if k and m)
 
 
-def _room(n: int) -> int:
-    return sum(4 + 4 * rans_lanes(m) + 2 * m for m in _chunks(n))
+def room(n: int) -> int:
+    """Return the bytes that the operation `rans_encode` asks for."""
+    return _total(n, lambda m: 2 * m)
 
 
 def max_nbytes(n: int, table: ArrayLike | int = SCALE_BITS) -> int:
@@ -93,7 +97,7 @@ def max_nbytes(n: int, table: ArrayLike | int = SCALE_BITS) -> int:
     # A state x grows to at most x 2**bits / f (1 + 2**(bits - 16)); a word is sent for each factor of 2**16, at most
     # one a symbol. In 1/256 bit, rounded up.
     each = 0 if least == 1 << bits else math.ceil(256 * (bits - math.log2(least) + math.log2(1 + 2.0 ** (bits - 16))))
-    return sum(4 + 4 * rans_lanes(m) + 2 * min(m, m * each // 4096) for m in _chunks(n))
+    return _total(n, lambda m: 2 * min(m, m * each // 4096))
 
 
 def encode(symbols: ArrayLike, freqs: ArrayLike) -> NDArray[np.uint8]:
@@ -126,7 +130,7 @@ def encode(symbols: ArrayLike, freqs: ArrayLike) -> NDArray[np.uint8]:
     """
     x = as_symbols(symbols)
     f, _ = check_frequencies(freqs)
-    out = np.empty(_room(len(x)), np.uint8)
+    out = np.empty(room(len(x)), np.uint8)
     size = ops.current().rans_encode(x, f, out)
     if size < 0:
         present = np.zeros(256, np.bool_)
@@ -166,7 +170,7 @@ def decode(data: Any, n: int, freqs: ArrayLike, out: NDArray[np.uint8] | None = 
         raise ValueError(f"n must not be negative, got {n}")
     coded = as_bytes(data)
     # Before the output exists: bytes too few for their own directory and states.
-    if len(coded) < sum(4 + 4 * rans_lanes(m) for m in _chunks(n)):
+    if len(coded) < _total(n, lambda m: 0):
         raise FormatError(f"{len(coded)} bytes are too few for {n} symbols")
     if out is None:
         out = np.empty(n, np.uint8)
