@@ -1,7 +1,7 @@
 """Entropy coding of small integers: range ANS (rANS) with static tables, on interleaved lanes.
 
-`encode` and `decode` use a frequency table that both sides know; `compress` and `decompress` count the table, send it and
-fall back to plain bits where coding does not pay. The bytes are in FORMAT.md, section 9.
+`encode` and `decode` use a frequency table that both sides know; `compress` and `decompress` count the table, send it
+and fall back to plain bits where coding does not pay. The bytes are in FORMAT.md, section 9.
 
 Jarek Duda, "Asymmetric numeral systems: entropy coding combining speed of Huffman coding with compression rate of
 arithmetic coding", 2013, arXiv 1311.2540 (the range variant: C(s, x) = floor(x / f_s) 2**n + start_s + x mod f_s).

@@ -112,8 +112,8 @@ def encode(symbols: ArrayLike, freqs: ArrayLike) -> NDArray[np.uint8]:
     Returns
     -------
     uint8 array
-        The sizes of the chunks, then the chunks. n symbols take ``-sum(log2(freqs[symbols] / sum))`` bits and, a chunk of
-        2**20, about 24 bits a lane and 32 more: 0.0004 bit a symbol. The bytes are the same on every machine.
+        The sizes of the chunks, then the chunks. n symbols take ``-sum(log2(freqs[symbols] / sum))`` bits and, a
+        chunk of 2**20, about 24 bits a lane and 32 more: 0.0004 bit a symbol. The bytes are the same on every machine.
 
     Raises
     ------
