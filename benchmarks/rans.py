@@ -60,7 +60,7 @@ def measure(bits: int, size: int, rounds: int) -> None:
             times[name].append(seconds(call))
     entropy = rans.entropy(counts)
     print(
-        f"\n{1 << bits} levels, 2^{size.bit_length() - 1} symbols, entropy {entropy:.4f}, level {_native.cpu_level()}; bits"
+        f"\n{1 << bits} levels, 2^{size.bit_length() - 1} symbols, {_native.cpu_level()}; bits: entropy {entropy:.4f}"
     )
     print(
         f"  encode {8 * len(data) / size:.4f}  compress {8 * len(alone) / size:.4f}"

@@ -271,7 +271,8 @@ void fuzz_rans(Random &r) {
   Block<u8> data(r, size);  // of exactly this size
   const bool noise = !whole && r.one_in(4);
   if (!noise && size) std::memcpy(data.as<u8>(), room.as<u8>(), static_cast<std::size_t>(size));
-  if (noise && size >= 4) *data.as<u32u>() = static_cast<u32>(size - 4);
+  const u32 only = static_cast<u32>(size - 4);  // a directory that fits one chunk
+  if (noise && size >= 4) std::memcpy(data.as<u8>(), &only, 4);
   if (!whole && size)
     for (i64 k = r.below(4); k > 0; --k) data.as<u8>()[r.below(size)] ^= static_cast<u8>(1 << r.below(8));
   both(r, "rans_decode", symbols, [&](char *to) {

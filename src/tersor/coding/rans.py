@@ -16,7 +16,7 @@ Examples
 True
 >>> bits = 8 * len(compress(x)) / len(x)
 >>> print(f"{entropy(count(x)):.2f} {bits:.2f}")
-3.02 3.03
+3.00 3.01
 """
 
 from tersor.coding.frequencies import MAX_SCALE_BITS, MAX_SYMBOLS, SCALE_BITS, normalise

@@ -82,8 +82,8 @@ def max_nbytes(n: int, table: ArrayLike | int = SCALE_BITS) -> int:
 
     Examples
     --------
-    >>> max_nbytes(0), max_nbytes(1 << 20, [1, 1]) - (1 << 17)
-    (0, 72)
+    >>> max_nbytes(0), max_nbytes(1000), max_nbytes(1000, [2048, 2048])
+    (0, 1518, 144)
     """
     if n < 0:
         raise ValueError(f"n must not be negative, got {n}")
