@@ -20,7 +20,7 @@ def test_every_level(operation: str) -> None:
 
 
 def test_the_reciprocals_divide_exactly() -> None:
-    """Every frequency of 12 bits (some of 15), with symbols that drive the states high and low, against exact division."""
+    """Frequencies of 12 and 15 bits, with symbols that drive the states high and low, against exact division."""
     g = np.random.default_rng(0)
     for bits, step in ((12, 41), (15, 2997)):
         total = 1 << bits

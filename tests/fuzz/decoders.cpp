@@ -18,6 +18,7 @@
 #include "eden.h"
 #include "formats.h"
 #include "pool.h"
+#include "rans.h"
 #include "rotation.h"
 #include "uniform.h"
 
@@ -245,6 +246,44 @@ void fuzz_unpack(Random &r) {
   });
 }
 
+// What the coder made, then some bytes changed or cut, or bytes of no meaning. The output of refused bytes does not count.
+void fuzz_rans(Random &r) {
+  const int bits = kRansMinBits + static_cast<int>(r.below(kRansMaxBits));
+  const int s = 1 + static_cast<int>(r.below(std::min(256, 1 << bits)));
+  u32 freqs[256] = {};
+  i64 left = i64{1} << bits;
+  for (int i = 0; i < s; ++i) {
+    freqs[i] = static_cast<u32>(i == s - 1 ? left : r.one_in(3) ? r.below(2) % (left + 1) : r.below(left / 2 + 1));
+    left -= freqs[i];
+  }
+  const i64 n = r.one_in(64) ? 65536 + a_size(r, 70000) : a_size(r, 9000);
+  Block<u8> symbols(r, n), room(r, rans_room(n));
+  for (i64 i = 0; i < n; ++i) {
+    u8 &symbol = symbols.as<u8>()[i];
+    symbol %= s;
+    while (freqs[symbol] == 0) symbol = static_cast<u8>((symbol + 1) % s);
+  }
+  set_cpu_level(g_levels[static_cast<std::size_t>(r.below(static_cast<i64>(g_levels.size())))]);
+  i64 size = rans_encode(symbols.as<u8>(), n, freqs, s, bits, room.as<u8>());
+  if (size < 0) fail("rans_encode");
+  const bool whole = r.one_in(3);
+  if (!whole && r.one_in(2)) size = r.below(size + 1);
+  Block<u8> data(r, size);  // of exactly this size
+  const bool noise = !whole && r.one_in(4);
+  if (!noise && size) std::memcpy(data.as<u8>(), room.as<u8>(), static_cast<std::size_t>(size));
+  const u32 only = static_cast<u32>(size - 4);  // a directory that fits one chunk
+  if (noise && size >= 4) std::memcpy(data.as<u8>(), &only, 4);
+  if (!whole && size)
+    for (i64 k = r.below(4); k > 0; --k) data.as<u8>()[r.below(size)] ^= static_cast<u8>(1 << r.below(8));
+  both(r, "rans_decode", symbols, [&](char *to) {
+    if (n) std::memset(to, 0xee, static_cast<std::size_t>(n));
+    const int status = rans_decode(data.as<u8>(), size, freqs, s, bits, reinterpret_cast<u8 *>(to), n);
+    if (whole && (status != 0 || std::memcmp(to, symbols.as<u8>(), static_cast<std::size_t>(n)) != 0))
+      fail("rans_decode");
+    if (status != 0 && n) std::memset(to, status, static_cast<std::size_t>(n));
+  });
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -255,7 +294,7 @@ int main(int argc, char **argv) {
   const auto begun = std::chrono::steady_clock::now();
   for (long long i = 0; i < count; ++i) {
     Random r{seed * 0x2545f4914f6cdd1d + static_cast<u64>(i)};  // any one input again: its i, here
-    switch (r.below(12)) {
+    switch (r.below(14)) {
       case 0: fuzz_sq(r); break;
       case 1: fuzz_sq_add(r); break;
       case 2: fuzz_int8(r); break;
@@ -265,6 +304,7 @@ int main(int argc, char **argv) {
       case 6: fuzz_unpack<u32>(r); break;
       case 7: fuzz_int4(r); break;
       case 8: fuzz_mx(r); break;
+      case 9: fuzz_rans(r); break;
       default: fuzz_eden(r);
     }
   }

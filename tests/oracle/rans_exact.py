@@ -1,4 +1,4 @@
-"""rANS from its definition, in Python integers, symbol by symbol: the oracle of the bytes, written from FORMAT.md alone."""
+"""rANS from its definition, in Python integers, symbol by symbol: the oracle of the bytes, from FORMAT.md."""
 
 
 def coded(symbols: list[int], freqs: list[int]) -> bytes:

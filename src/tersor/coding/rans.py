@@ -1,7 +1,7 @@
 """Entropy coding of small integers: range ANS (rANS) with static tables, on interleaved lanes.
 
-`encode` and `decode` use a frequency table that both sides know; `compress` and `decompress` count the table, send it and
-fall back to plain bits where coding does not pay. The bytes are in FORMAT.md, section 9.
+`encode` and `decode` use a frequency table that both sides know; `compress` and `decompress` count the table, send it
+and fall back to plain bits where coding does not pay. The bytes are in FORMAT.md, section 9.
 
 Jarek Duda, "Asymmetric numeral systems: entropy coding combining speed of Huffman coding with compression rate of
 arithmetic coding", 2013, arXiv 1311.2540 (the range variant: C(s, x) = floor(x / f_s) 2**n + start_s + x mod f_s).
@@ -16,7 +16,7 @@ Examples
 True
 >>> bits = 8 * len(compress(x)) / len(x)
 >>> print(f"{entropy(count(x)):.2f} {bits:.2f}")
-3.02 3.03
+3.00 3.01
 """
 
 from tersor.coding.frequencies import MAX_SCALE_BITS, MAX_SYMBOLS, SCALE_BITS, normalise

@@ -72,7 +72,7 @@ def decompress(data: Any, max_symbols: int = 1 << 30) -> NDArray[np.uint8]:
     ----------
     data : bytes-like or uint8 array
     max_symbols : int
-        More symbols than that are refused before memory is taken: a few bytes can stand for any number of equal symbols.
+        More symbols than that are refused before memory is taken: a few bytes can stand for many equal symbols.
 
     Returns
     -------

@@ -13,7 +13,7 @@ TERSOR_INLINE u32 rans_put(const RansEncodeTable &t, u32 x, u32 symbol, u8 *&to)
   const bool full = x >> (32 - t.bits) >= f;
   reinterpret_cast<u16u *>(to)[-1] = static_cast<std::uint16_t>(x);  // there is room: the states follow below
   to -= 2 * full;
-  x = full ? x >> 16 : x;
+  x >>= 16 * full;
   const u64 product = (u64{x} + (packed >> 31)) * t.reciprocal[symbol];
   const u32 q = static_cast<u32>(product >> 32) >> rans_shift(f);
   return x + (packed >> 16 & 0x7fff) + q * ((1u << t.bits) - f);
@@ -165,10 +165,10 @@ bool rans_decode_lanes(const RansDecodeTable &t, const u8 *data, i64 nbytes, i64
   for (; i + Lanes <= m && end - at >= 2 * Lanes; i += Lanes) {
     for (int l = 0; l < Lanes; ++l) {
       const u32 y = rans_get<Narrow>(t, x[l], out[i + l]);
-      const u32 longer = y << 16 | *reinterpret_cast<const u16u *>(at);
-      const bool empty = y < kRansLow;
-      x[l] = empty ? longer : y;
-      at += 2 * empty;
+      // Arithmetic, since no processor predicts this branch: 16 if the state is too small, else 0.
+      const u32 up = static_cast<u32>((u64{y} - kRansLow) >> 63) << 4;
+      x[l] = y << up | (*reinterpret_cast<const u16u *>(at) & (0u - (up >> 4)));
+      at += up >> 3;
     }
   }
   for (; i < m; ++i) {
