@@ -19,6 +19,7 @@ import pytest
 from compress_inputs import safetensors
 
 import tersor
+from tersor import registry
 from tersor.codec import Claims, Codec, Job, Made
 from tersor.encoded import PlaneSpec
 from tersor.evaluate import compress
@@ -26,7 +27,6 @@ from tersor.evaluate.compress import compress_file
 from tersor.evaluate.journal import journal, journal_of, partial_of
 from tersor.evaluate.readers import open_tensors
 from tersor.kernels import ops
-from tersor.registry import register
 
 pytest.importorskip("typer")
 pytest.importorskip("rich")
@@ -72,12 +72,13 @@ def stopping(after: int):
     return progress
 
 
-def test_kill_and_go_on(tmp_path):
+@pytest.mark.parametrize("moments", [2, pytest.param(25, marks=pytest.mark.slow)])
+def test_kill_and_go_on(tmp_path, moments):
     """kill -9 once so many tensors are in the journal, at a random moment of the next; again; then to the end."""
     source, out = model(tmp_path / "in.safetensors"), tmp_path / "out.safetensors"
     words = command(str(source), str(out), "--json")
-    draw, resumed = random.Random(5), 0
-    for wanted in (1, MANY // 2):
+    draw, resumed = random.Random(moments), 0
+    for wanted in sorted(draw.randrange(1, MANY) for _ in range(moments)):
         process = child(words)
         until = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < until:
@@ -85,6 +86,7 @@ def test_kill_and_go_on(tmp_path):
                 time.sleep(draw.random() * 0.01)
                 process.kill()
                 break
+            time.sleep(0.001)
         process.communicate()
         if process.returncode != -signal.SIGKILL:
             break  # it was quicker than we are
@@ -179,11 +181,11 @@ def test_two_at_once(tmp_path):
     compress_file(open_tensors(source), out, EDEN)
 
 
-@register("zlibbed")
 @dataclass(frozen=True)
 class Zlibbed(Codec):
     """A codec whose messages vary in size: float32 through zlib. Only these tests know it."""
 
+    name: ClassVar[str] = "zlibbed"
     fields_size: ClassVar[int] = 8
     claims: ClassVar[Claims] = Claims(fixed_size=False)
 
@@ -202,8 +204,13 @@ class Zlibbed(Codec):
         out[:] = np.frombuffer(zlib.decompress(enc.planes["data"].data), np.float32)
 
 
+@pytest.fixture
+def zlibbed(monkeypatch):
+    monkeypatch.setitem(registry._REGISTRY, "zlibbed", Zlibbed)
+
+
 @pytest.mark.parametrize("after", [None, 0, 5, 12])
-def test_messages_of_variable_size(tmp_path, after):
+def test_messages_of_variable_size(tmp_path, zlibbed, after):
     source, out = model(tmp_path / "in.safetensors", 12, 5000), tmp_path / "out"
     codec = tersor.get_codec("zlibbed")
     if after is not None:
@@ -272,7 +279,7 @@ def tiny_disk(tmp_path):
 
 
 @pytest.mark.parametrize("codec", ["eden:8", "zlibbed"])
-def test_a_full_disk(tmp_path, tiny_disk, codec):
+def test_a_full_disk(tmp_path, tiny_disk, zlibbed, codec):
     source, out = model(tmp_path / "in.safetensors", 100), tiny_disk / "out"
     out.write_text("old")
     with pytest.raises(tersor.TersorError, match="No space left on device") as caught:

@@ -12,10 +12,11 @@ from rich.text import Text
 from tersor.cli import show
 from tersor.codec import Codec
 from tersor.errors import TersorError
-from tersor.evaluate.compress import KEEP_BELOW, Summary, compress_file
+from tersor.evaluate.compress import KEEP_BELOW, compress_file
 from tersor.evaluate.encoded_file import open_encoded
 from tersor.evaluate.measure import Errors
 from tersor.evaluate.readers import TensorFile, open_tensors
+from tersor.evaluate.summary import Summary
 from tersor.evaluate.writers import check_target, write_decoded
 from tersor.registry import get_codec
 
@@ -86,7 +87,7 @@ def compress(
     source = open_tensors(input)
     total = sum(t.size for t in source.tensors.values()) * (2 if check else 1)
     try:
-        with show.transfer("compressing", total) as advance:
+        with show.transfer("compressing", total, "checking" if check else "") as advance:
             summary = compress_file(
                 source,
                 target,

@@ -141,7 +141,7 @@ def progress(label: str, total: int) -> Iterator[Callable[[str, int], None]]:
 
 
 @contextmanager
-def transfer(label: str, total: int) -> Iterator[Callable[[str, int], None]]:
+def transfer(label: str, total: int, then: str = "") -> Iterator[Callable[[str, int], None]]:
     """Show a bar with speed and time left on stderr, if it is a terminal; yields the function that advances it.
 
     Parameters
@@ -150,6 +150,8 @@ def transfer(label: str, total: int) -> Iterator[Callable[[str, int], None]]:
         What is being done.
     total : int
         Coordinates in all.
+    then : str, optional
+        What is being done from the half on.
     """
     bar = Progress(
         SpinnerColumn(),
@@ -168,7 +170,8 @@ def transfer(label: str, total: int) -> Iterator[Callable[[str, int], None]]:
 
         def advance(name: str, n: int) -> None:
             speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
-            text = "" if not speed else f"{speed / 1e6:,.0f} M/s"
-            bar.update(task, advance=n, at=name, speed=text)
+            text = "" if not speed else f"{speed / 1e6:,.0f} M coord/s"
+            doing = then if then and 2 * bar.tasks[0].completed >= total else label
+            bar.update(task, advance=n, at=name, speed=text, description=doing)
 
         yield advance

@@ -7,7 +7,7 @@ import importlib.util
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tersor.arrays import FLOAT_DTYPES, storage_dtype
 from tersor.errors import FormatError, TersorError
+from tersor.evaluate.streams import Bytes, exactly, from_file, slices
 from tersor.files import read_header
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ CODES = {dtype: code for code, dtype in _DTYPES.items()} | {
     "float8_e5m2fnuz": "F8_E5M2FNUZ",
 }
 _DTYPE_SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-Bytes = Callable[[int], Any]
 _END = 1 << 16
 
 
@@ -93,7 +93,7 @@ class Tensor:
             with self.stream() as read:
                 yield read
         else:
-            yield _slices(self.load())
+            yield slices(self.load())
 
     def describe(self) -> str:
         """Dtype and shape in a few characters."""
@@ -141,7 +141,7 @@ class TensorFile(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.tensors)
 
-    def only(self, names: Sequence[str]) -> TensorFile:
+    def only(self, names: Collection[str]) -> TensorFile:
         """Return the same file with some of its entries."""
         return TensorFile(self.path, {name: t for name, t in (self.tensors | self.others).items() if name in names})
 
@@ -189,53 +189,6 @@ def _parsing(problem: str) -> Iterator[None]:
         raise FormatError(f"{problem}: {str(error).split(chr(10))[0][:200]}") from error
 
 
-def _from(path: Path, at: int, nbytes: int) -> Callable[[], AbstractContextManager[Bytes]]:
-    """Stream bytes of a file."""
-
-    @contextmanager
-    def stream() -> Iterator[Bytes]:
-        with open(path, "rb", buffering=0) as file:
-            file.seek(at)
-            yield lambda n: _exactly(file, n, path)
-
-    return stream
-
-
-def _exactly(file: Any, n: int, path: Path) -> bytearray:
-    """Read `n` bytes, in as many reads as it takes."""
-    raw = bytearray(n)
-    view = memoryview(raw)
-    while view:
-        got = file.readinto(view[: 1 << 30])
-        if not got:
-            raise FormatError(f"{path} ends within a tensor; it is truncated")
-        view = view[got:]
-    return raw
-
-
-def _slices(x: Any) -> Bytes:
-    """Give the bytes of an array in memory, or mapped there, in turn."""
-    raw = _raw(x)
-    at = 0
-
-    def read(n: int) -> NDArray[np.uint8]:
-        nonlocal at
-        at += n
-        return raw[at - n : at]
-
-    return read
-
-
-def _raw(x: Any) -> NDArray[np.uint8]:
-    """View an array's bytes, little-endian and in C order."""
-    if hasattr(x, "untyped_storage"):
-        torch = _torch("tensors")
-        data: NDArray[Any] = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return data
-    array = np.asarray(x)
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
-
-
 def _npy(path: Path) -> dict[str, Tensor]:
     with open(path, "rb") as file:
         dtype, shape, plain = _npy_header(file)
@@ -243,7 +196,7 @@ def _npy(path: Path) -> dict[str, Tensor]:
     nbytes = math.prod(shape) * dtype.itemsize
     if path.stat().st_size < at + nbytes and not dtype.hasobject:
         raise ValueError("it is shorter than its header says")
-    stream = _from(path, at, nbytes) if plain else None
+    stream = from_file(path, at, nbytes) if plain else None
     load = lambda: np.load(path, mmap_mode="r", allow_pickle=False)  # noqa: E731 - one of a kind with the others
     return {path.stem: Tensor(str(dtype.name), shape, load, stream, CODES.get(dtype.name, ""))}
 
@@ -279,7 +232,7 @@ def _from_member(path: Path, member: str) -> Callable[[], AbstractContextManager
 
             def read(n: int) -> bytearray:
                 with _parsing(f"{path}: damaged in {member!r}"):
-                    return _exactly(file, n, path)
+                    return exactly(file, n, path)
 
             yield read
 
@@ -306,7 +259,7 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
     for name, (code, shape, begin, end) in entries.items():
         dtype = _DTYPES.get(code, code)
         found[name] = Tensor(
-            dtype, shape, partial(_map, path, dtype, shape, begin), _from(path, begin, end - begin), code
+            dtype, shape, partial(_map, path, dtype, shape, begin), from_file(path, begin, end - begin), code
         )
     return found
 
