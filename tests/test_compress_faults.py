@@ -24,8 +24,10 @@ from tersor.codec import Claims, Codec, Job, Made
 from tersor.encoded import PlaneSpec
 from tersor.evaluate import compress
 from tersor.evaluate.compress import compress_file
+from tersor.evaluate.encoded_file import open_encoded
 from tersor.evaluate.journal import journal, journal_of, partial_of
 from tersor.evaluate.readers import open_tensors
+from tersor.evaluate.writers import write_decoded
 from tersor.kernels import ops
 
 pytest.importorskip("typer")
@@ -292,6 +294,20 @@ def test_a_full_disk(tmp_path, tiny_disk, zlibbed, codec):
     subprocess.run(["mount", "-o", "remount,size=64m", tiny_disk], check=True)
     assert compress_file(open_tensors(source), out, tersor.get_codec(codec), seed=3).resumed > 2
     assert names(tiny_disk) == ["out"]
+
+
+def test_decompress_to_a_full_disk(tmp_path, tiny_disk):
+    compress_file(open_tensors(model(tmp_path / "in.safetensors", 100)), tmp_path / "a.safetensors", EDEN)
+    for kind in ("safetensors", "npz"):
+        out = tiny_disk / f"out.{kind}"
+        out.write_text("old")
+        with (
+            pytest.raises(tersor.TersorError, match="No space left on device; nothing was written"),
+            open_encoded(tmp_path / "a.safetensors") as encoded,
+        ):
+            write_decoded(out, encoded)
+        assert out.read_text() == "old" and names(tiny_disk) == [out.name]
+        out.unlink()
 
 
 # In place.

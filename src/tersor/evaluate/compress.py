@@ -18,7 +18,7 @@ from tersor import rng
 from tersor.codec import Codec
 from tersor.errors import FormatError, NonFiniteError, TersorError
 from tersor.evaluate.check import measure_message
-from tersor.evaluate.journal import Journal, Record, journal
+from tersor.evaluate.journal import FULL, Journal, Record, journal
 from tersor.evaluate.readers import Tensor, TensorFile
 from tersor.evaluate.summary import Packed, Summary
 from tersor.files import BITS, header_of, nbytes_of, padded
@@ -30,7 +30,6 @@ KEEP_BELOW = 1024
 Progress = Callable[[str, int], None]
 Note = Callable[[str], None]
 _COPY = 1 << 22
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
@@ -131,7 +130,7 @@ def compress_file(
             done = len(book.records)
             if not done:
                 book.discard()
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 raise
             hint = f"{done} of {len(steps)} tensors are kept in {book.partial.name}; make room and run the same command"
             room = sum(s.room for s in steps) + len(header)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -14,6 +15,8 @@ from typing import Any
 
 from tersor.errors import TersorError
 from tersor.files import sync_folder
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what an operating system says where there is no room
 
 
 def partial_of(target: Path) -> Path:

@@ -16,6 +16,7 @@ import numpy as np
 from tersor.arrays import bfloat16_to_float32
 from tersor.errors import TersorError
 from tersor.evaluate.encoded_file import EncodedFile, Entry
+from tersor.evaluate.journal import FULL
 from tersor.files import BITS, NUMPY, nbytes_of, sync_folder
 
 SUFFIXES = (".npy", ".npz", ".safetensors")
@@ -33,6 +34,10 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(partial, path)
         sync_folder(path.parent)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise TersorError(f"{path}: {error.strerror}; nothing was written") from error
     finally:
         partial.unlink(missing_ok=True)
 
