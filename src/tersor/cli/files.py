@@ -28,7 +28,7 @@ def compress(
     input: Annotated[Path, typer.Argument(metavar="IN", help="A .npy, .npz, .safetensors or .pt file.")],
     output: Annotated[
         Path | None,
-        typer.Argument(metavar="[OUT]", help="The .safetensors file to write.", show_default="IN.tersor.safetensors"),
+        typer.Argument(metavar="OUT", help="The .safetensors file to write.", show_default="IN.tersor.safetensors"),
     ] = None,
     codec: Annotated[str, typer.Option("--codec", "-c", metavar="SPEC", help="Spec of the codec.")] = "eden:4",
     policy: Annotated[
@@ -74,8 +74,9 @@ def compress(
 ) -> None:
     """Compress a file of tensors, read it back, and say what was lost.
 
-    The new file is a .safetensors container that any safetensors reader can list and copy. Memory stays small whatever
-    the size of the file. It appears whole or not at all; if the command is interrupted, the same command goes on.
+    The new file is a .safetensors container that any safetensors reader can list and copy.
+
+    Memory stays small for files and tensors of any size. Interrupted, the same command goes on.
     """
     chosen, rules = get_codec(codec), _policy(policy or [])
     target = input.with_name(f"{input.stem}.tersor.safetensors") if output is None else output
