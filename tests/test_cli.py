@@ -66,7 +66,7 @@ def test_version_and_help(here: Path) -> None:
 def test_usage_errors_are_one_line(here: Path) -> None:
     fails("comprss", saying="Did you mean 'compress'")
     fails("--bogus", saying="--bogus")
-    fails("compress", "x.npy", saying="OUT")
+    fails("compress", saying="IN")
     fails("compare", "--normal", "10", "--bogus", saying="--bogus")
     fails("compare", "--normal", "10", "--seeds", "0", saying="--seeds")
 
@@ -190,7 +190,7 @@ def test_npz_there_and_back(here: Path) -> None:
     shown = run("compress", "m.npz", "m.safetensors", "-c", "eden:6", "--policy", "b=fp16", "--seed", "1").stdout
     assert "vNMSE" in shown and "times smaller" in shown
     with tersor.open("m.safetensors") as file:
-        assert {name: file[name].spec for name in file} == {"layer/w": "eden:6", "b": "fp16", "scalar": "eden:6"}
+        assert {name: file[name].spec for name in file} == {"layer/w": "eden:6", "b": "fp16", "scalar": "none"}
     run("decompress", "m.safetensors", "back.npz")
     with np.load("back.npz") as back:
         assert {n: (back[n].dtype, back[n].shape) for n in back} == {
@@ -245,9 +245,17 @@ def test_pt_files_run_no_code(here: Path) -> None:
     fails("compress", "junk.pt", "o.safetensors", saying="junk.pt")
 
 
-def test_other_tensors_are_refused_by_name(here: Path) -> None:
+def test_other_tensors(here: Path) -> None:
     np.savez("m.npz", w=X, ids=np.arange(9), mask=np.ones(3, bool))
-    fails("compress", "m.npz", "m.safetensors", saying="ids (int64[9]), mask (bool[3]); --skip-other")
+    run("compress", "m.npz", "kept.safetensors")
+    shown = run("inspect", "kept.safetensors").stdout
+    assert "(as it was)" in shown and "I64" in shown and "BOOL" in shown
+    run("decompress", "kept.safetensors", "back.npz")
+    with np.load("back.npz") as back:
+        assert back["ids"].dtype == np.int64 and (back["ids"] == np.arange(9)).all()
+        assert back["mask"].dtype == bool and back["mask"].all() and tersor.nmse(X, back["w"]) < 0.02
+    np.savez("m.npz", w=X, ids=np.arange(9), text=np.array(["a"]), z=np.ones(2, complex))
+    fails("compress", "m.npz", "m.safetensors", saying="text (str32[1]), z (complex128[2]); --skip-other")
     assert not Path("m.safetensors").exists()
     shown = run("compress", "m.npz", "m.safetensors", "--skip-other").stdout
     assert "Left out" in shown and "ids (int64[9])" in shown
@@ -263,7 +271,7 @@ def test_compress_errors(here: Path) -> None:
     Path("old.safetensors").write_text("precious")
     fails("compress", "x.npy", "old.safetensors", saying="--force")
     assert Path("old.safetensors").read_text() == "precious"
-    fails("compress", "nan.npz", "old.safetensors", "--force", saying="'bad': x[1, 0] is inf")
+    fails("compress", "nan.npz", "old.safetensors", "--force", "--keep-below", "0", saying="'bad': x[1, 0] is inf")
     assert Path("old.safetensors").read_text() == "precious"
     fails("compress", "x.npy", "x.npz", saying=".safetensors")
     fails("compress", "x.npy", "gone/x.safetensors", saying="no directory gone")

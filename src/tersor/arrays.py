@@ -79,13 +79,15 @@ def origin_of(x: Any) -> Origin:
 
 
 def to_host(x: Any) -> tuple[Host, tuple[int, ...]]:
-    """Bring an array to host memory; returns it and its shape.
+    """Bring an array to host memory; returns it and its shape. A Host passes as it is.
 
     Raises
     ------
     TypeError
         If it is not a dense array of floats.
     """
+    if isinstance(x, Host):
+        return x, x.data.shape
     if is_torch(x):
         return _torch_to_host(x)
     array = np.asarray(x)

@@ -3,7 +3,8 @@
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ VERSION = 0
 MAX_NDIM = 32
 
 _HEADER = struct.Struct("<4sBBBBIIQQQIIBBBBHH")
-_CRC_AT, _CRC_END = 8, 12
+CRC_AT, CRC_END = 8, 12
 _COUNTS, _RECEIVED = 1, 2
 _MAX_FIELDS = 0xFFFF
+LARGEST_HEADER = _HEADER.size + 8 * (MAX_NDIM + 255) + 255 + _MAX_FIELDS
 
 
 def message_size(spec: str, ndim: int, fields: int, planes: Sequence[int], align: int = 8) -> int:
@@ -46,50 +48,130 @@ def to_bytes(enc: Encoded, *, align: int = 8) -> bytes:
         raise ValueError(f"align must be a power of two from 8 to 256, got {align}")
     planes = _wire_planes(enc)
     sizes = [len(data) for data in planes]
-    spec = enc.spec.encode("ascii")
-    if len(spec) > MAX_SPEC or len(enc.shape) > MAX_NDIM or len(enc.fields) > _MAX_FIELDS:
-        raise ValueError(f"a message has a spec of at most {MAX_SPEC} characters and at most {MAX_NDIM} axes")
-    header_size = _header_size(len(spec), len(enc.shape), len(enc.fields), len(planes))
-    total = message_size(enc.spec, len(enc.shape), len(enc.fields), sizes, align)
-    raw = bytearray(total)
     uniform = isinstance(enc.count, int)
-    flags = (0 if uniform else _COUNTS) | (0 if enc.received is None else _RECEIVED)
-    _HEADER.pack_into(
-        raw,
-        0,
-        MAGIC,
-        VERSION,
-        FLOAT_DTYPES.index(enc.dtype),
-        0 if enc.axis is None else 1,
-        flags,
-        0,
-        header_size,
-        total,
-        enc.key,
-        enc.start,
-        enc.count if isinstance(enc.count, int) else 0,
-        enc.digest,
-        len(enc.shape),
-        len(spec),
-        len(planes),
-        align.bit_length() - 1,
-        len(enc.fields),
-        0,
+    header = header_of(
+        enc.spec,
+        enc.shape,
+        enc.dtype,
+        axis=enc.axis,
+        key=enc.key,
+        start=enc.start,
+        count=enc.count if isinstance(enc.count, int) else 0,
+        digest=enc.digest,
+        fields=enc.fields,
+        sizes=sizes,
+        flags=(0 if uniform else _COUNTS) | (0 if enc.received is None else _RECEIVED),
+        align=align,
     )
-    offset = _HEADER.size
-    struct.pack_into(f"<{len(enc.shape)}Q{len(planes)}Q", raw, offset, *enc.shape, *sizes)
-    offset += 8 * (len(enc.shape) + len(planes))
-    raw[offset : offset + len(spec)] = spec
-    offset += len(spec)
-    raw[offset : offset + len(enc.fields)] = enc.fields
-    offset = header_size
+    raw = bytearray(message_size(enc.spec, len(enc.shape), len(enc.fields), sizes, align))
+    raw[: len(header)] = header
+    offset = len(header)
     view = memoryview(raw)
     for data in planes:
         offset = _round_up(offset, align)
         view[offset : offset + len(data)] = data.data
         offset += len(data)
-    struct.pack_into("<I", raw, _CRC_AT, _checksum(view))
+    struct.pack_into("<I", raw, CRC_AT, _checksum(view))
     return bytes(raw)
+
+
+def header_of(
+    spec: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    *,
+    axis: int | None,
+    key: int,
+    fields: bytes,
+    sizes: Sequence[int],
+    align: int,
+    start: int = 0,
+    count: int = 1,
+    digest: int = 0,
+    flags: int = 0,
+) -> bytearray:
+    """Return a message's header, up to the end of the fields, with 0 for the checksum."""
+    text = spec.encode("ascii")
+    if len(text) > MAX_SPEC or len(shape) > MAX_NDIM or len(fields) > _MAX_FIELDS:
+        raise ValueError(f"a message has a spec of at most {MAX_SPEC} characters and at most {MAX_NDIM} axes")
+    raw = bytearray(_header_size(len(text), len(shape), len(fields), len(sizes)))
+    _HEADER.pack_into(
+        raw,
+        0,
+        MAGIC,
+        VERSION,
+        FLOAT_DTYPES.index(dtype),
+        0 if axis is None else 1,
+        flags,
+        0,
+        len(raw),
+        message_size(spec, len(shape), len(fields), sizes, align),
+        key,
+        start,
+        count,
+        digest,
+        len(shape),
+        len(text),
+        len(sizes),
+        align.bit_length() - 1,
+        len(fields),
+        0,
+    )
+    offset = _HEADER.size
+    struct.pack_into(f"<{len(shape)}Q{len(sizes)}Q", raw, offset, *shape, *sizes)
+    raw[offset + 8 * (len(shape) + len(sizes)) :] = text + fields
+    return raw
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before the planes of a message, checked.
+
+    Attributes
+    ----------
+    codec : Codec
+        The codec that the spec string names.
+    shape, dtype, axis, key, start, count, digest, fields
+        As in `Encoded`; `count` is 0 if a plane of counts follows.
+    sizes, offsets : tuple of int
+        Bytes of every plane, and where it begins in the message.
+    counts, received : bool
+        Whether these planes follow those of the codec.
+    size : int
+        Bytes of the message.
+    """
+
+    codec: Codec
+    shape: tuple[int, ...]
+    dtype: str
+    axis: int | None
+    key: int
+    start: int
+    count: int
+    digest: int
+    fields: bytes
+    sizes: tuple[int, ...]
+    offsets: tuple[int, ...]
+    counts: bool
+    received: bool
+    size: int
+
+    def assemble(self, planes: Sequence[NDArray[np.uint8]]) -> Encoded:
+        """Put the message together with its planes; what no encoder writes raises FormatError."""
+        return assemble(
+            self.codec,
+            shape=self.shape,
+            dtype=self.dtype,
+            axis=self.axis,
+            key=self.key,
+            start=self.start,
+            count=self.count,
+            digest=self.digest,
+            fields=self.fields,
+            planes=planes,
+            counts=self.counts,
+            received=self.received,
+        )
 
 
 def from_bytes(raw: Any, *, max_elements: int = 2**32) -> Encoded:
@@ -119,8 +201,35 @@ def from_bytes(raw: Any, *, max_elements: int = 2**32) -> Encoded:
     'eden:4'
     """
     view = memoryview(raw).cast("B")
-    if len(view) < _HEADER.size:
-        raise FormatError(f"a message has at least {_HEADER.size} bytes, got {len(view)}")
+    header = parse_header(view, len(view), lambda: _checksum(view), max_elements)
+    planes = [
+        np.frombuffer(view[begin : begin + nbytes], np.uint8)
+        for begin, nbytes in zip(header.offsets, header.sizes, strict=True)
+    ]
+    return header.assemble(planes)
+
+
+def parse_header(view: memoryview, size: int, checksum: Callable[[], int], max_elements: int) -> Header:
+    """Parse the header of a message.
+
+    Parameters
+    ----------
+    view : memoryview
+        The message, or at least its first LARGEST_HEADER bytes.
+    size : int
+        Length of the message.
+    checksum : callable
+        Returns the CRC-32 of all its bytes but those that hold it.
+    max_elements : int
+        Limit on the coordinates.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are damaged, truncated, forged, too large or of another version.
+    """
+    if size < _HEADER.size:
+        raise FormatError(f"a message has at least {_HEADER.size} bytes, got {size}")
     (
         magic,
         version,
@@ -148,9 +257,9 @@ def from_bytes(raw: Any, *, max_elements: int = 2**32) -> Encoded:
         raise FormatError(
             f"message version {version} is not readable by this tersor (it reads {VERSION}); upgrade tersor"
         )
-    if total != len(view):
-        raise FormatError(f"the message says {total} bytes, got {len(view)}: truncated or oversized")
-    if crc != _checksum(view):
+    if total != size:
+        raise FormatError(f"the message says {total} bytes, got {size}: truncated or oversized")
+    if crc != checksum():
         raise FormatError("the checksum is wrong: the message was damaged")
     if dtype >= len(FLOAT_DTYPES) or axis > 1 or flags > 3 or reserved or ndim > MAX_NDIM or not 3 <= align_log2 <= 8:
         raise FormatError("the header holds a value that no encoder writes")
@@ -164,14 +273,14 @@ def from_bytes(raw: Any, *, max_elements: int = 2**32) -> Encoded:
     codec = resolve(bytes(view[text_at : text_at + spec_len]))
     if message_size(codec.spec, ndim, n_fields, sizes, 1 << align_log2) != total:
         raise FormatError("the planes do not fill the message")
-    planes = []
+    offsets = []
     offset = header_size
     for nbytes in sizes:
         offset = _round_up(offset, 1 << align_log2)
-        planes.append(np.frombuffer(view[offset : offset + nbytes], np.uint8))
+        offsets.append(offset)
         offset += nbytes
-    return assemble(
-        codec,
+    return Header(
+        codec=codec,
         shape=shape,
         dtype=FLOAT_DTYPES[dtype],
         axis=None if axis == 0 else -1,
@@ -180,9 +289,11 @@ def from_bytes(raw: Any, *, max_elements: int = 2**32) -> Encoded:
         count=count,
         digest=digest,
         fields=fields,
-        planes=planes,
+        sizes=sizes,
+        offsets=tuple(offsets),
         counts=bool(flags & _COUNTS),
         received=bool(flags & _RECEIVED),
+        size=total,
     )
 
 
@@ -295,4 +406,4 @@ def _round_up(offset: int, align: int) -> int:
 
 
 def _checksum(view: memoryview) -> int:
-    return zlib.crc32(view[_CRC_END:], zlib.crc32(view[:_CRC_AT]))
+    return zlib.crc32(view[CRC_END:], zlib.crc32(view[:CRC_AT]))

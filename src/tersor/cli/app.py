@@ -13,8 +13,9 @@ from typer.core import TyperGroup
 import tersor
 from tersor.cli.bench import bench
 from tersor.cli.compare import compare
-from tersor.cli.files import compress, decompress, inspect
+from tersor.cli.files import compress, decompress
 from tersor.cli.info import codecs, doctor
+from tersor.cli.inspect import inspect
 from tersor.errors import TersorError
 
 TRACEBACK = "TERSOR_TRACEBACK"

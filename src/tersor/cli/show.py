@@ -12,7 +12,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 PLAIN_WIDTH = 120  # where no terminal says how wide it is
@@ -73,6 +73,27 @@ def shape(sizes: tuple[int, ...]) -> str:
     return " x ".join(map(str, sizes)) or "scalar"
 
 
+def size(nbytes: int) -> str:
+    """Write a number of bytes in three digits.
+
+    Examples
+    --------
+    >>> size(999), size(4_100), size(5 * 2**30)
+    ('999 B', '4.00 KiB', '5.00 GiB')
+    """
+    value, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1000:
+            break
+        value, unit = value / 1024, larger
+    return f"{nbytes} B" if unit == "B" else f"{value:.3g} {unit}" if value >= 100 else f"{value:#.3g} {unit}"
+
+
+def bits(nbytes: int, size: int) -> float | None:
+    """Return the bits a coordinate; None where there is none."""
+    return 8 * nbytes / size if size else None
+
+
 def plural(n: int, word: str) -> str:
     """Write a count with its word.
 
@@ -117,3 +138,40 @@ def progress(label: str, total: int) -> Iterator[Callable[[str, int], None]]:
             waiting = size
 
         yield begin
+
+
+@contextmanager
+def transfer(label: str, total: int, then: str = "") -> Iterator[Callable[[str, int], None]]:
+    """Show a bar with speed and time left on stderr, if it is a terminal; yields the function that advances it.
+
+    Parameters
+    ----------
+    label : str
+        What is being done.
+    total : int
+        Coordinates in all.
+    then : str, optional
+        What is being done from the half on.
+    """
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        TextColumn("{task.fields[at]}", style="dim", markup=False),
+        console=console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        task = bar.add_task(label, total=max(total, 1), at="", speed="")
+
+        def advance(name: str, n: int) -> None:
+            speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
+            text = "" if not speed else f"{speed / 1e6:,.0f} M coord/s"
+            doing = then if then and 2 * bar.tasks[0].completed >= total else label
+            bar.update(task, advance=n, at=name, speed=text, description=doing)
+
+        yield advance

@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-import json
 import math
 import os
-import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tersor.arrays import FLOAT_DTYPES
-from tersor.errors import TersorError
+from tersor.arrays import FLOAT_DTYPES, storage_dtype
+from tersor.errors import FormatError, TersorError
+from tersor.evaluate.streams import Bytes, exactly, from_file, slices
+from tersor.files import read_header
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".pt", ".pth")
-_MAX_HEADER = 100_000_000
-_SAFETENSORS = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U64": "uint64",
-    "U32": "uint32",
-    "U16": "uint16",
-    "U8": "uint8",
+_DTYPES = {
     "BOOL": "bool",
+    "BF16": "bfloat16",
+    "C64": "complex64",
+    **{f"F{8 * n}": f"float{8 * n}" for n in (2, 4, 8)},
+    **{f"I{8 * n}": f"int{8 * n}" for n in (1, 2, 4, 8)},
+    **{f"U{8 * n}": f"uint{8 * n}" for n in (1, 2, 4, 8)},
+}
+CODES = {dtype: code for code, dtype in _DTYPES.items()} | {
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
 }
 _DTYPE_SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+_END = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,18 @@ class Tensor:
         Its shape.
     load : callable
         Reads it.
+    stream : callable, optional
+        Gives a context whose value, called with `n`, returns the next `n` bytes (little-endian, C order) in memory that
+        does not grow with the tensor.
+    code : str
+        Its dtype in the .safetensors format; "" if that has none.
     """
 
     dtype: str
     shape: tuple[int, ...]
     load: Callable[[], Any]
+    stream: Callable[[], AbstractContextManager[Bytes]] | None = None
+    code: str = ""
 
     @property
     def size(self) -> int:
@@ -70,6 +78,22 @@ class Tensor:
     def nbytes(self) -> int:
         """Bytes of a float tensor in its own dtype."""
         return self.size * _DTYPE_SIZES[self.dtype]
+
+    @contextmanager
+    def values(self) -> Iterator[Callable[[int], NDArray[Any]]]:
+        """Give a function that returns the next `n` coordinates of a float tensor, flat; bfloat16 as uint16."""
+        kind = storage_dtype(self.dtype)
+        with self.bytes() as read:
+            yield lambda n: np.frombuffer(read(n * kind.itemsize), kind.newbyteorder("<")).astype(kind, copy=False)
+
+    @contextmanager
+    def bytes(self) -> Iterator[Bytes]:
+        """Give a function that returns the next `n` bytes; a tensor without a stream is loaded."""
+        if self.stream is not None:
+            with self.stream() as read:
+                yield read
+        else:
+            yield slices(self.load())
 
     def describe(self) -> str:
         """Dtype and shape in a few characters."""
@@ -94,6 +118,18 @@ class TensorFile(Mapping[str, Any]):
         self.tensors = {name: t for name, t in found.items() if t.dtype in FLOAT_DTYPES}
         self.others = {name: t for name, t in found.items() if t.dtype not in FLOAT_DTYPES}
 
+    def fingerprint(self) -> str:
+        """Return a hash of the names, dtypes and shapes, of the file's size and time, and of its two ends."""
+        stat = self.path.stat()
+        found = hashlib.sha256(repr((stat.st_size, stat.st_mtime_ns)).encode())
+        for name, t in (self.tensors | self.others).items():
+            found.update(repr((name, t.dtype, t.shape)).encode())
+        with open(self.path, "rb") as file:
+            found.update(file.read(_END))
+            file.seek(max(stat.st_size - _END, 0))
+            found.update(file.read(_END))
+        return found.hexdigest()
+
     def __getitem__(self, name: str) -> Any:
         tensor = self.tensors[name]
         with _parsing(f"{self.path}: cannot read the tensor {name!r}"):
@@ -104,6 +140,10 @@ class TensorFile(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.tensors)
+
+    def only(self, names: Collection[str]) -> TensorFile:
+        """Return the same file with some of its entries."""
+        return TensorFile(self.path, {name: t for name, t in (self.tensors | self.others).items() if name in names})
 
     def others_text(self, limit: int = 4) -> str:
         """Name what tersor cannot encode, the first `limit` of them."""
@@ -146,13 +186,19 @@ def _parsing(problem: str) -> Iterator[None]:
     except (TersorError, OSError, MemoryError):
         raise
     except Exception as error:
-        raise TersorError(f"{problem}: {str(error).split(chr(10))[0][:200]}") from error
+        raise FormatError(f"{problem}: {str(error).split(chr(10))[0][:200]}") from error
 
 
 def _npy(path: Path) -> dict[str, Tensor]:
     with open(path, "rb") as file:
-        dtype, shape = _npy_header(file)
-    return {path.stem: Tensor(dtype, shape, lambda: np.load(path, mmap_mode="r", allow_pickle=False))}
+        dtype, shape, plain = _npy_header(file)
+        at = file.tell()
+    nbytes = math.prod(shape) * dtype.itemsize
+    if path.stat().st_size < at + nbytes and not dtype.hasobject:
+        raise ValueError("it is shorter than its header says")
+    stream = from_file(path, at, nbytes) if plain else None
+    load = lambda: np.load(path, mmap_mode="r", allow_pickle=False)  # noqa: E731 - one of a kind with the others
+    return {path.stem: Tensor(str(dtype.name), shape, load, stream, CODES.get(dtype.name, ""))}
 
 
 def _npz(path: Path) -> dict[str, Tensor]:
@@ -161,9 +207,12 @@ def _npz(path: Path) -> dict[str, Tensor]:
         for member in archive.namelist():
             if member.endswith(".npy"):
                 with archive.open(member) as file:
-                    dtype, shape = _npy_header(file)
-                name = member.removesuffix(".npy")
-                found[name] = Tensor(dtype, shape, lambda member=member: _load_member(path, member))  # type: ignore[misc]
+                    dtype, shape, plain = _npy_header(file)
+                stream = _from_member(path, member) if plain else None
+                load = partial(_load_member, path, member)
+                found[member.removesuffix(".npy")] = Tensor(
+                    str(dtype.name), shape, load, stream, CODES.get(dtype.name, "")
+                )
     return found
 
 
@@ -173,36 +222,45 @@ def _load_member(path: Path, member: str) -> NDArray[Any]:
         return array
 
 
-def _npy_header(file: Any) -> tuple[str, tuple[int, ...]]:
+def _from_member(path: Path, member: str) -> Callable[[], AbstractContextManager[Bytes]]:
+    """Stream the data of an array in a .npz file."""
+
+    @contextmanager
+    def stream() -> Iterator[Bytes]:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            _npy_header(file)
+
+            def read(n: int) -> bytearray:
+                with _parsing(f"{path}: damaged in {member!r}"):
+                    return exactly(file, n, path)
+
+            yield read
+
+    return stream
+
+
+def _npy_header(file: Any) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """Return dtype, shape, and whether the data is little-endian and in C order."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    return str(dtype.name), tuple(shape)
+    shape, fortran, dtype = read(file)
+    if min(shape, default=0) < 0:
+        raise ValueError("its shape is negative")
+    plain = not dtype.hasobject and dtype.newbyteorder("<") == dtype and not (fortran and len(shape) > 1)
+    return dtype, tuple(shape), plain
 
 
 def _safetensors(path: Path) -> dict[str, Tensor]:
-    size = path.stat().st_size
     with open(path, "rb") as file:
-        raw = file.read(8)
-        length = struct.unpack("<Q", raw)[0] if len(raw) == 8 else size
-        if length > min(size - 8, _MAX_HEADER):
-            raise ValueError("it is shorter than its header says")
-        header = json.loads(file.read(length))
-    if header.pop("__metadata__", {}).get("format") == "tersor":
+        _, entries, metadata = read_header(file, str(path))
+    if metadata.get("format") == "tersor":
         raise TersorError(f"{path} is compressed by tersor already; see `tersor inspect` and `tersor decompress`")
     found = {}
-    for name, entry in header.items():
-        dtype = _SAFETENSORS.get(entry["dtype"], str(entry["dtype"]))
-        shape = tuple(int(n) for n in entry["shape"])
-        begin, end = (int(v) for v in entry["data_offsets"])
-        if not 0 <= begin <= end <= size - 8 - length or min(shape, default=0) < 0:
-            raise ValueError(f"the tensor {name!r} lies outside the file")
-        if dtype in _DTYPE_SIZES and math.prod(shape) * _DTYPE_SIZES[dtype] != end - begin:
-            raise ValueError(f"the tensor {name!r} does not have the bytes of its shape")
-        at = 8 + length + begin
-        found[name] = Tensor(dtype, shape, lambda d=dtype, s=shape, at=at: _map(path, d, s, at))  # type: ignore[misc]
-    if any(t.dtype == "bfloat16" for t in found.values()):
-        _as_bfloat16(np.zeros(0, np.uint16))  # a missing package is known now, not after half of the work
+    for name, (code, shape, begin, end) in entries.items():
+        dtype = _DTYPES.get(code, code)
+        found[name] = Tensor(
+            dtype, shape, partial(_map, path, dtype, shape, begin), from_file(path, begin, end - begin), code
+        )
     return found
 
 
@@ -264,6 +322,7 @@ def _flatten(value: Any, prefix: str, stem: str, found: dict[str, Tensor]) -> No
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         dense = str(getattr(value, "layout", "torch.strided")) == "torch.strided"
         dtype = str(value.dtype).removeprefix("torch.") if dense else f"sparse {value.dtype}"
-        found[name] = Tensor(dtype, tuple(int(n) for n in value.shape), lambda: value.detach())
+        shape = tuple(int(n) for n in value.shape)
+        found[name] = Tensor(dtype, shape, lambda: value.detach(), code=CODES.get(dtype, ""))
     else:
         found[name] = Tensor(f"Python {type(value).__name__}", (), lambda: value)
