@@ -27,6 +27,7 @@ SPECS = [
     "drive",
     "sq:1",
     "sq:5",
+    "qsgd:3",
 ]
 
 

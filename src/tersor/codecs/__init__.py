@@ -4,6 +4,7 @@ from tersor.codecs.eden import Drive, Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
+from tersor.codecs.qsgd import QSGD
 from tersor.codecs.sq import StochasticQuantization
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "MXFP6",
     "MXFP8",
     "MXINT8",
+    "QSGD",
     "BFloat16",
     "Drive",
     "Eden",
