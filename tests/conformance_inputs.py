@@ -8,7 +8,7 @@ import tersor
 
 TINY, HUGE = 1e-30, 1e30
 # Unbiased without a rotation, or with few values sent: their error may be many times the signal.
-COARSE = ("sq", "qsgd", "randk", "permk")
+COARSE = ("sq", "qsgd", "terngrad", "randk", "permk")
 
 
 def check_numpy_dtypes(codec):
@@ -67,8 +67,9 @@ def check_single(codec):
         value = float(codec.decode(codec.encode(np.array([v], np.float32), seed=1))[0])
         ratio = value / v
         if getattr(codec, "scale", "unbiased") != "one":
-            # The scale of a Microscaling block is a power of two: the number has the precision of an element.
-            precision = 0.25 if codec.name.startswith("mx") else 2**-8
+            # The scale of a Microscaling block is a power of two: the number has the precision of an element. Natural
+            # compression knows no others.
+            precision = 0.25 if codec.name.startswith("mx") else 0.5 if codec.name == "natural" else 2**-8
             assert ratio == pytest.approx(1, abs=precision), (v, value)
         assert ratio > 0
 

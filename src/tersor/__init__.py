@@ -12,8 +12,11 @@ from tersor.codecs import (
     Float16,
     Int4,
     Int8,
+    Natural,
     NoCompression,
+    Sign,
     StochasticQuantization,
+    TernGrad,
 )
 
 # isort: split
@@ -52,11 +55,14 @@ __all__ = [
     "Int4",
     "Int8",
     "Mean",
+    "Natural",
     "NoCompression",
     "NonFiniteError",
     "RangeError",
     "Shared",
+    "Sign",
     "StochasticQuantization",
+    "TernGrad",
     "TersorError",
     "backend",
     "codecs",

@@ -28,6 +28,10 @@ SPECS = [
     "sq:1",
     "sq:5",
     "qsgd:3",
+    "natural",
+    "sign",
+    "terngrad:8",
+    "terngrad",
 ]
 
 

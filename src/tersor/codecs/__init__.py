@@ -4,8 +4,11 @@ from tersor.codecs.eden import Drive, Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
+from tersor.codecs.natural import Natural
 from tersor.codecs.qsgd import QSGD
+from tersor.codecs.sign import Sign
 from tersor.codecs.sq import StochasticQuantization
+from tersor.codecs.terngrad import TernGrad
 
 __all__ = [
     "MXFP4",
@@ -19,6 +22,9 @@ __all__ = [
     "Float16",
     "Int4",
     "Int8",
+    "Natural",
     "NoCompression",
+    "Sign",
     "StochasticQuantization",
+    "TernGrad",
 ]
