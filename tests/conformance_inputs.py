@@ -63,6 +63,8 @@ def check_shapes(codec):
 
 def check_single(codec):
     """A vector of one coordinate is sent with the precision of a number."""
+    if codec.name == "permk":
+        return  # one of the workers sends it, the others nothing
     for v in (3.0, -0.25, 1e-3):
         value = float(codec.decode(codec.encode(np.array([v], np.float32), seed=1))[0])
         ratio = value / v

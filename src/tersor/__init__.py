@@ -14,9 +14,12 @@ from tersor.codecs import (
     Int8,
     Natural,
     NoCompression,
+    PermK,
+    RandK,
     Sign,
     StochasticQuantization,
     TernGrad,
+    TopK,
 )
 
 # isort: split
@@ -58,12 +61,15 @@ __all__ = [
     "Natural",
     "NoCompression",
     "NonFiniteError",
+    "PermK",
+    "RandK",
     "RangeError",
     "Shared",
     "Sign",
     "StochasticQuantization",
     "TernGrad",
     "TersorError",
+    "TopK",
     "backend",
     "codecs",
     "concat",

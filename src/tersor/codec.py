@@ -64,6 +64,7 @@ class Job:
     start: int
     shared: Shared | None
     propagate: bool
+    sender: int = 0
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ class Codec:
         seed = rng.fresh_seed() if seed is None else int(seed) & _MASK64
         private = rng.mix64(seed, sender=sender)
         key = shared.key if shared else seed if sender == 0 else private
-        made = self._encode(Job(host, units, key, private, start, shared, nonfinite == "propagate"))
+        made = self._encode(Job(host, units, key, private, start, shared, nonfinite == "propagate", int(sender)))
         if made.first_bad >= 0 and nonfinite == "raise":
             where = tuple(int(i) for i in np.unravel_index(made.first_bad, shape or (1,)))
             value = host.value(made.first_bad)

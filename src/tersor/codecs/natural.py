@@ -33,10 +33,10 @@ class Natural(Codec):
 
     Notes
     -----
-    With |x_i| = m 2**e, 1 <= m < 2, the expected error of a coordinate is ``(m - 1) * (2 - m) / m**2`` of x_i**2, at
-    most 1/8 (at m = 4/3). Zeros are exact. Denormals (below 2**-126) become 0 or 2**-126, unbiased, but with an error of any
-    ratio. Above 2**127 there is no power of two to round up to: such values become 2**127, less than half too small,
-    and this is the one place where the estimate is biased.
+    With |x_i| = m 2**e, 1 <= m < 2, the expected error of a coordinate is ``(m - 1) * (2 - m) / m**2`` of x_i**2,
+    at most 1/8 (at m = 4/3). Zeros are exact. Denormals (below 2**-126) become 0 or 2**-126, unbiased, but with an
+    error of any ratio. Above 2**127 there is no power of two to round up to: such values become 2**127, less than
+    half too small, and this is the one place where the estimate is biased.
 
     Examples
     --------
