@@ -158,7 +158,9 @@ def check_extremes(codec, scale_free):
         x = np.full(64, v, np.float32)
         x[::2] *= -1
         value = codec.decode(codec.encode(x, seed=1))
-        assert np.isfinite(value).all() and np.max(np.abs(value)) <= 8.1 * np.max(np.abs(x))
+        # Stochastic rounding reaches the least step of a Microscaling grid, at most 2**-128, from anywhere below it.
+        step = 2.0**-128 if getattr(codec, "rounding", "") == "stochastic" else 0
+        assert np.isfinite(value).all() and np.max(np.abs(value)) <= max(8.1 * np.max(np.abs(x)), step)
 
 
 def needs_wider_scale(codec, x):
