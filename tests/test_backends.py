@@ -33,6 +33,14 @@ def installed():
 BACKENDS = installed() or [pytest.param("native", marks=pytest.mark.skip(reason="no backend but the reference"))]
 
 
+def case_philox(backend):
+    for start in (0, 1, 2, 3, 9, 2**32 - 5, 2**34 - 5, 2**62 + 2):
+        for n in (0, 1, 5, 4099):
+            out = np.zeros(n, np.uint32)
+            backend.philox(KEY, 2, 1, start, out)
+            yield out
+
+
 def case_fwht(backend):
     for n in (1, 2, 4, 8, 16, 64, 1024, 4096, 8192):
         for x in edge_inputs(3 * n).values():

@@ -28,8 +28,13 @@ SPECS = [
     "sq:1",
     "topk:0.3",
     "randk:0.4,values=bfloat16",
-    "permk:3",
     "sq:5",
+    "permk:3",
+    "qsgd:3",
+    "natural",
+    "sign",
+    "terngrad:8",
+    "terngrad",
 ]
 
 

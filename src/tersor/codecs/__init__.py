@@ -4,8 +4,12 @@ from tersor.codecs.eden import Drive, Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
+from tersor.codecs.natural import Natural
+from tersor.codecs.qsgd import QSGD
 from tersor.codecs.randk import PermK, RandK
+from tersor.codecs.sign import Sign
 from tersor.codecs.sq import StochasticQuantization
+from tersor.codecs.terngrad import TernGrad
 from tersor.codecs.topk import TopK
 
 __all__ = [
@@ -13,15 +17,19 @@ __all__ = [
     "MXFP6",
     "MXFP8",
     "MXINT8",
+    "QSGD",
     "BFloat16",
     "Drive",
     "Eden",
     "Float16",
     "Int4",
     "Int8",
+    "Natural",
     "NoCompression",
     "PermK",
     "RandK",
+    "Sign",
     "StochasticQuantization",
+    "TernGrad",
     "TopK",
 ]

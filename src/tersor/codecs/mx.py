@@ -1,17 +1,18 @@
-"""The OCP Microscaling formats: small floats or integers with one power-of-two scale a block of 32; rounded to nearest.
+"""The OCP Microscaling formats: small floats or integers with one power-of-two scale a block of 32.
 
 B. D. Rouhani et al.: "Microscaling Data Formats for Deep Learning", 2023, arXiv 2310.10537, Algorithm 1; Open Compute
 Project: OCP Microscaling Formats (MX) Specification v1.0, 2023.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tersor.codec import Claims, Codec, Job, Made
-from tersor.codecs.deliver import deliver
+from tersor.codecs.deliver import deliver, first_nonfinite
+from tersor.codecs.mx_rounding import encode_blocks
 from tersor.coding.bits import packed_size
 from tersor.encoded import Encoded, PlaneSpec
 from tersor.kernels import ops
@@ -29,6 +30,7 @@ _ELEMENTS = {
     "e2m1": (4, 4, 2),
     "int8": (5, 8, 0),
 }
+_STOCHASTIC_LAW = "(b - |x_i|) * (|x_i| - a) a coordinate between neighbours a and b of the grid, at most step**2 / 4"
 
 
 def _claims(fine: bool, law: str) -> Claims:
@@ -39,13 +41,39 @@ def _claims(fine: bool, law: str) -> Claims:
 
 @dataclass(frozen=True)
 class _Microscaling(Codec):
-    """Blocks of 32: scale 2**(floor(log2 max|x|) - emax), elements x / scale to nearest even, saturating."""
+    """Blocks of 32: scale 2**(floor(log2 max|x|) - emax), elements x / scale to nearest even, saturating.
+
+    Attributes
+    ----------
+    rounding : {"nearest", "stochastic"}, default "nearest"
+        To the nearest element, ties to even, or to one of the two beside x / scale with the probabilities that make the
+        estimate unbiased where it does not saturate.
+    scale_rounding : {"floor", "up"}, default "floor"
+        The specification's scale, under which the largest values may saturate, or the least power of two under which
+        none does (but for `mxint8` above 127/64 * 2**127).
+    """
 
     kinds: ClassVar[tuple[str, ...]]
 
     @property
     def _kind(self) -> str:
         return self.kinds[0]
+
+    @property
+    def _stochastic(self) -> bool:
+        return bool(getattr(self, "rounding") == "stochastic")  # noqa: B009 - a field of the subclasses, after `element`
+
+    @property
+    def _up(self) -> bool:
+        return bool(getattr(self, "scale_rounding") == "up")  # noqa: B009
+
+    def __post_init__(self) -> None:
+        for name, legal in (("rounding", ("nearest", "stochastic")), ("scale_rounding", ("floor", "up"))):
+            if getattr(self, name) not in legal:
+                raise ValueError(f"{self.name}: {name} must be {' or '.join(legal)}, got {getattr(self, name)!r}")
+        if self._stochastic:
+            claims = replace(type(self).claims, unbiased=self._up, rounds_to_nearest=False, error_law=_STOCHASTIC_LAW)
+            object.__setattr__(self, "claims", claims)
 
     @property
     def unit(self) -> int:
@@ -64,7 +92,14 @@ class _Microscaling(Codec):
         layout = self.layout(job.units, job.host.dtype, b"")
         planes = {name: np.empty(plane.nbytes, np.uint8) for name, plane in layout.items()}
         bad = -1
-        if job.units.size:
+        if job.units.size and (self._stochastic or self._up):
+            x = job.host.float32()
+            number = _ELEMENTS[self._kind][0]
+            encode_blocks(
+                job, x, _row(job.units), number, self._stochastic, self._up, planes["codes"], planes["scales"]
+            )
+            bad = first_nonfinite(x)
+        elif job.units.size:
             row, number = _row(job.units), _ELEMENTS[self._kind][0]
             bad = ops.current().mx_encode(job.host.float32(), row, number, planes["codes"], planes["scales"])
         return Made(planes, first_bad=bad)
@@ -102,6 +137,7 @@ class _WithElement(_Microscaling):
     def __post_init__(self) -> None:
         if self.element not in self.kinds:
             raise ValueError(f"{self.name}: element must be {' or '.join(self.kinds)}, got {self.element!r}")
+        super().__post_init__()
 
     @property
     def _kind(self) -> str:
@@ -117,6 +153,11 @@ class MXFP8(_WithElement):
     ----------
     element : {"e4m3", "e5m2"}, default "e4m3"
         Exponent and mantissa bits; the largest elements are 448 and 57,344.
+    rounding : {"nearest", "stochastic"}, default "nearest"
+        To the nearest element, ties to even, or to one of its two neighbours at random.
+    scale_rounding : {"floor", "up"}, default "floor"
+        The specification's scale, under which the largest values may saturate, or the least one under which none
+        does. Stochastic rounding with scales rounded up is unbiased.
 
     Examples
     --------
@@ -126,6 +167,8 @@ class MXFP8(_WithElement):
     """
 
     element: str = "e4m3"
+    rounding: str = "nearest"
+    scale_rounding: str = "floor"
 
     claims: ClassVar[Claims] = _claims(
         False, "|x_hat_i - x_i| <= |x_i| / 16 (e4m3) or / 8 (e5m2), twice that where it saturates, or a denormal's half"
@@ -142,6 +185,11 @@ class MXFP6(_WithElement):
     ----------
     element : {"e2m3", "e3m2"}, default "e2m3"
         Exponent and mantissa bits; the largest elements are 7.5 and 28.
+    rounding : {"nearest", "stochastic"}, default "nearest"
+        To the nearest element, ties to even, or to one of its two neighbours at random.
+    scale_rounding : {"floor", "up"}, default "floor"
+        The specification's scale, under which the largest values may saturate, or the least one under which none
+        does. Stochastic rounding with scales rounded up is unbiased.
 
     Examples
     --------
@@ -151,6 +199,8 @@ class MXFP6(_WithElement):
     """
 
     element: str = "e2m3"
+    rounding: str = "nearest"
+    scale_rounding: str = "floor"
 
     claims: ClassVar[Claims] = _claims(
         False, "|x_hat_i - x_i| <= |x_i| / 16 (e2m3) or / 8 (e3m2), twice that where it saturates, or a denormal's half"
@@ -163,12 +213,23 @@ class MXFP6(_WithElement):
 class MXFP4(_Microscaling):
     """4-bit floats (E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6), 4.25 bits a coordinate.
 
+    Attributes
+    ----------
+    rounding : {"nearest", "stochastic"}, default "nearest"
+        To the nearest element, ties to even, or to one of its two neighbours at random.
+    scale_rounding : {"floor", "up"}, default "floor"
+        The specification's scale, under which the largest values may saturate, or the least one under which none
+        does. Stochastic rounding with scales rounded up is unbiased.
+
     Examples
     --------
     >>> import numpy as np, tersor
     >>> tersor.roundtrip(np.array([6, 2.5, 1, -0.3], np.float32), "mxfp4").tolist()
     [6.0, 2.0, 1.0, -0.5]
     """
+
+    rounding: str = "nearest"
+    scale_rounding: str = "floor"
 
     claims: ClassVar[Claims] = _claims(False, "|x_hat_i - x_i| <= max|x| / 4 in each block")
     kinds: ClassVar[tuple[str, ...]] = ("e2m1",)
@@ -179,12 +240,23 @@ class MXFP4(_Microscaling):
 class MXINT8(_Microscaling):
     """8-bit integers over 64, from -127/64 to 127/64, 8.25 bits a coordinate.
 
+    Attributes
+    ----------
+    rounding : {"nearest", "stochastic"}, default "nearest"
+        To the nearest element, ties to even, or to one of its two neighbours at random.
+    scale_rounding : {"floor", "up"}, default "floor"
+        The specification's scale, under which the largest values may saturate, or the least one under which none
+        does. Stochastic rounding with scales rounded up is unbiased.
+
     Examples
     --------
     >>> import numpy as np, tersor
     >>> tersor.roundtrip(np.array([1.5, 1 / 64, 1 / 128, -1.999], np.float32), "mxint8").tolist()
     [1.5, 0.015625, 0.0, -1.984375]
     """
+
+    rounding: str = "nearest"
+    scale_rounding: str = "floor"
 
     claims: ClassVar[Claims] = _claims(True, "|x_hat_i - x_i| <= max|x| / 128 in each block")
     kinds: ClassVar[tuple[str, ...]] = ("int8",)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tersor import rng
 from tersor.arrays import bfloat16_to_float32, float32_to_bfloat16
 from tersor.errors import RangeError
+from tersor.kernels import ops
 from tersor.units import Units
 
 VALUE_DTYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
@@ -47,8 +48,9 @@ def ranked(key: int, units: Units, start: int, first: int, rows: int, length: in
     One word a coordinate, at its random position; equal words go by the coordinate. Rows share their draws.
     """
     at = 0 if units.by_rows else start + first * units.length
-    drawn = rng.words(key, rng.SELECTION, 0, at, length if units.by_rows else rows * length).astype(np.uint64)
-    drawn = drawn.reshape(-1, length) << np.uint64(32) | np.arange(length, dtype=np.uint64)
+    words = np.empty(length if units.by_rows else rows * length, np.uint32)
+    ops.current().philox(key, rng.SELECTION, 0, at, words)
+    drawn = words.astype(np.uint64).reshape(-1, length) << np.uint64(32) | np.arange(length, dtype=np.uint64)
     if k < length:
         drawn = np.partition(drawn, k - 1, axis=1)[:, :k]
     chosen = (np.sort(drawn, axis=1) & np.uint64(0xFFFFFFFF)).astype(np.int64)
