@@ -56,7 +56,8 @@ def check_shapes(codec):
             value = codec.decode(codec.encode(x, seed=1, axis=axis))
             assert value.shape == shape and value.dtype == np.float32 and np.isfinite(value).all()
             # No codec here does worse than 3 times the signal on a handful of coordinates (sq:1 is the coarsest).
-            assert np.sum((value - x) ** 2) <= 3 * np.sum(x**2) or codec.name == "sq"
+            # Unbiased in each coordinate, QUIC-FL has 1.5 (1 bit) to 8.6 (no shared bits) times the signal on average.
+            assert np.sum((value - x) ** 2) <= 3 * np.sum(x**2) or codec.name in ("sq", "quicfl")
 
 
 def check_single(codec):
@@ -95,7 +96,8 @@ def check_nonfinite(codec):
                     codec.encode(x, seed=1, axis=axis)
                 assert caught.value.index == 107 and isinstance(caught.value, ValueError)
                 enc = codec.encode(x, seed=1, axis=axis, nonfinite="propagate")
-                assert len(enc.to_bytes()) == codec.nbytes(x.shape, x.dtype.name, axis)
+                size, promised = len(enc.to_bytes()), codec.nbytes(x.shape, x.dtype.name, axis)
+                assert size == promised if codec.claims.fixed_size else size <= promised
                 value = tersor.decode(tersor.from_bytes(enc.to_bytes()))
                 assert not np.isfinite(value[2, 7]) and not np.isfinite(value[30, 1])
                 if axis == -1 and codec.name != "sq":
@@ -147,7 +149,7 @@ def check_extremes(codec, scale_free):
             continue
         assert np.isfinite(value).all()
         if codec.name != "sq":
-            assert tersor.nmse(x, value) < 1
+            assert tersor.nmse(x, value) < max(1, 4 * (codec.expected_error() or 0))
     for v in (1e-45, 1e-42, 1.1754942e-38):
         x = np.full(64, v, np.float32)
         x[::2] *= -1

@@ -76,7 +76,7 @@ def test_unbiased(bits, shared):
 
 @pytest.mark.parametrize(("bits", "shared"), ALL)
 def test_zones(bits, shared):
-    """Antisymmetric levels in ascending rows; zones tile [-T, T] and width times 2**shared_bits is the jump, exactly."""
+    """Antisymmetric levels in ascending rows; zones tile [-T, T]; widths are jumps / 2**shared_bits exactly."""
     table = quicfl.table(bits, shared)
     low, width = table.zones
     assert np.array_equal(table.levels, -table.levels[::-1, ::-1])

@@ -12,6 +12,7 @@ from tersor.codecs import (
     Int4,
     Int8,
     NoCompression,
+    QuicFL,
     StochasticQuantization,
 )
 
@@ -52,6 +53,7 @@ __all__ = [
     "Mean",
     "NoCompression",
     "NonFiniteError",
+    "QuicFL",
     "RangeError",
     "Shared",
     "StochasticQuantization",

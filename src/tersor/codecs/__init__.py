@@ -4,6 +4,7 @@ from tersor.codecs.eden import Drive, Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
+from tersor.codecs.quicfl import QuicFL
 from tersor.codecs.sq import StochasticQuantization
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "Int4",
     "Int8",
     "NoCompression",
+    "QuicFL",
     "StochasticQuantization",
 ]

@@ -9,8 +9,8 @@ Row h of the m x k levels R is what the server reads for shared symbol h. For a 
 all N = m (k - 1) thresholds t = (R[h, j] + R[h, j+1]) / 2; let c_0 = mean_h R[h, 0] and c_i = c_(i-1) + gap_i / m, with
 gap_i = R[h, j+1] - R[h, j] of the i-th threshold. For z in [c_(i-1), c_i] every row but the owner of threshold i sends
 the number of its thresholds among the first i - 1, and the owner one more with probability (z - c_(i-1)) / (c_i -
-c_(i-1)). That is unbiased, and E[R**2 | z] is piecewise linear with slope 2 t_i, so that the error and its gradient have
-closed forms in Phi and phi. What is left is a smooth problem in R alone.
+c_(i-1)). That is unbiased, and E[R**2 | z] is piecewise linear with slope 2 t_i, so that the error and its gradient
+have closed forms in Phi and phi. What is left is a smooth problem in R alone.
 """
 
 import json
@@ -169,7 +169,7 @@ def _error_and_gradient(levels: F64) -> tuple[float, F64]:
     square = (levels[:, 0] ** 2).sum() / m + np.concatenate([[0.0], np.cumsum(2 * t * width)])
     second_moment = (cdf[-1] - cdf[0]) - (c[-1] * pdf[-1] - c[0] * pdf[0])
     value = float((square[:-1] * a + 2 * t * above).sum() - second_moment)
-    # Level x of row h is sent on the way up in the zone of threshold x - 1, always up to that of x, then on the way down.
+    # Level x of row h: on the way up in the zone of threshold x - 1, then always, on the way down in that of x.
     rank = order.rank.reshape(m, k - 1)
     sums = np.concatenate([[0.0], np.cumsum(a)]), np.concatenate([[0.0], np.cumsum(t * a)])
     from_zone = np.concatenate([np.zeros((m, 1), np.int64), rank + 1], axis=1)

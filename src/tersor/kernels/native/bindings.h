@@ -49,4 +49,7 @@ struct Running {
 // Adds the operations of bindings_formats.cpp.
 void bind_formats(nb::module_ &m);
 
+// Adds those of bindings_quicfl.cpp.
+void bind_quicfl(nb::module_ &m);
+
 }  // namespace tersor

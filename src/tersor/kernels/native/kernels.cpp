@@ -11,6 +11,7 @@
 #include "int4_kernels.h"
 #include "mx_kernels.h"
 #include "philox.h"
+#include "quicfl_kernels.h"
 #include "uniform_kernels.h"
 
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
@@ -55,6 +56,8 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     int4_expand,
     mx_round,
     mx_expand,
+    quicfl_round_chunk,
+    quicfl_look_up_chunk,
 };
 
 }  // namespace tersor
