@@ -9,10 +9,10 @@ from tersor.kernels import reference
 from tersor.quantize import quicfl
 
 SHAPES = [
-    (3 * 4096 + 80, 4096, False),
-    (40 * 17, 17, True),
-    (80 * 33, 80, True),
-    (70_000, 32, False),
+    (17 * 4096 + 80, 4096, False),
+    (10 * 17, 17, True),
+    (12 * 80, 80, True),
+    (1000, 32, False),
     (9000, 1 << 14, False),
 ]
 
@@ -21,7 +21,7 @@ SHAPES = [
 @pytest.mark.parametrize(("d", "unit", "by_rows"), SHAPES)
 def test_levels_and_threads(bits, d, unit, by_rows):
     table = quicfl.table(bits)
-    for name in ("normal", "lognormal", "mixed"):
+    for name in ("normal", "mixed"):
         case = (inputs(d)[name], unit, 2 * unit, by_rows, table, d)
         wanted = quicfl_cases.encode(reference, *case)
         message = quicfl_cases.complete(*case)
