@@ -88,18 +88,6 @@ TERSOR_INLINE I code_of(const Zones &zones, const Search &search, F y, F factor,
   return layer - (v.z >= zone.low + step);
 }
 
-// At one bit there is one layer, of 64 zones, which registers can hold.
-struct OneLayer {
-  const Table<64> low, width;
-  explicit OneLayer(const Zones &zones, float (*tables)[64])
-      : low(fill(zones, tables)[0]), width(tables[1]) {}
-  static float (*fill(const Zones &zones, float (*tables)[64]))[64] {
-    for (int h = 0; h < 64; ++h)
-      for (int part = 0; part < 2; ++part) tables[part][h] = zones.pairs[h][part];
-    return tables;
-  }
-};
-
 template <int Bits>
 TERSOR_INLINE int zone_one(const Zones &zones, float z, float drawn, int h) {
   int layer = 0;
@@ -178,11 +166,13 @@ i64 quicfl_round_chunk(const Zones &zones, const float *y, i64 n, float inv, con
   with_few_bits(zones.bits, [&](auto b) {
     constexpr int Bits = b.value;
     if constexpr (Bits == 1) {
-      alignas(64) float tables[2][64];
-      const OneLayer layer(zones, tables);
+      alignas(64) float parts[2][64];  // one layer: registers can hold it
+      for (int h = 0; h < 64; ++h)
+        for (int part = 0; part < 2; ++part) parts[part][h] = zones.pairs[h][part];
+      const Table<64> low(parts[0]), width(parts[1]);
       const auto code_at = [&](F rotated, F factor, F drawn, I h) __attribute__((always_inline)) {
-        const F step = drawn * layer.width[h];
-        return -(rotated * factor >= layer.low[h] + step);
+        const F step = drawn * width[h];
+        return -(rotated * factor >= low[h] + step);
       };
       listed = quicfl_round<1>(zones, y, n, inv, words, fields, ahead, out, positions, values, code_at);
     } else {
@@ -217,29 +207,39 @@ struct Levels {
 #endif
 };
 
+// 64 symbols from coordinate i on, as bytes.
+template <int Bits>
+TERSOR_INLINE W symbol_bytes(const u8 *fields, i64 i) {
+  constexpr u64 kMask = comb<Zones::most_shared(Bits), 8, 0>();
+  if constexpr (Bits <= 2) return *reinterpret_cast<const WU *>(fields + i) & kMask;
+  return unpack64<4>(fields + i / 2);
+}
+
 // v = table[...], or v += table[...] * f.
 template <int Bits, bool Add>
 void quicfl_look_up(const float *table, const u8 *codes, i64 n, const u8 *fields, float f, float *v) {
-  constexpr int kShared = Zones::most_shared(Bits);
-  constexpr std::int32_t kMask = (1 << kShared) - 1;
+  constexpr int kShared = Zones::most_shared(Bits), kSize = 1 << (Bits + kShared);
+  alignas(64) float scaled[kSize];
+  if constexpr (Add) {
+    for (int i = 0; i < kSize; ++i) scaled[i] = table[i] * f;
+    table = scaled;
+  }
   const Levels<Bits> levels(table);
-  const F factor = all(f);
   i64 i = 0;
   for (; i + 64 <= n; i += 64, codes += 8 * Bits) {
-    alignas(64) u8 code[64];
-    *reinterpret_cast<W *>(code) = unpack64<Bits>(codes);
+    alignas(64) u8 index[64];  // the shift moves no bit into the next byte
+    *reinterpret_cast<W *>(index) = (unpack64<Bits>(codes) << kShared) | symbol_bytes<Bits>(fields, i);
 #pragma GCC unroll 16
     for (int at = 0; at < 64; at += kLanes) {
-      const I index = (symbols_at<1>(code, at) << kShared) | (symbols_at<Bits>(fields, i + at) & kMask);
-      const F level = levels[index];
-      store(v + i + at, Add ? load(v + i + at) + level * factor : level);
+      const F level = levels[symbols_at<1>(index, at)];
+      store(v + i + at, Add ? load(v + i + at) + level : level);
     }
   }
   u8 code[64];
   unpack_bits<Bits>(codes, n - i, code);
   for (i64 at = 0; i < n; ++i, ++at) {
-    const float level = table[code[at] << kShared | (symbol_one<Bits>(fields, i) & kMask)];
-    v[i] = Add ? v[i] + level * f : level;
+    const float level = table[code[at] << kShared | (symbol_one<Bits>(fields, i) & ((1 << kShared) - 1))];
+    v[i] = Add ? v[i] + level : level;
   }
 }
 
