@@ -9,6 +9,7 @@ Ratios are of CPU time, the medians of several runs; in each run both sides take
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -27,8 +28,8 @@ def cpu(call: Callable[[], object]) -> float:
 def encode(log2_size: int, rounds: int) -> None:
     """Encode 2^24 floats, in units of the peer's transform of the same floats in rows of 4,096, in place."""
     x = np.random.default_rng(0).standard_normal(2**log2_size).astype(np.float32)
-    calls = {f"quicfl:{b}": (lambda c=tersor.QuicFL(b): c.encode(x, seed=1)) for b in (1, 2, 3, 4)}
-    calls["eden:4,rotations=2"] = lambda c=tersor.get_codec("eden:4,rotations=2"): c.encode(x, seed=1)
+    specs = ("quicfl:1", "quicfl:2", "quicfl:3", "quicfl:4", "eden:4,rotations=2")
+    calls = {spec: partial(tersor.get_codec(spec).encode, x, seed=1) for spec in specs}
     rows = np.zeros((len(x) // BLOCK, BLOCK), np.float32)
     try:
         fht = import_module("fht_cpu").fht
@@ -61,7 +62,7 @@ def mean(log2_size: int, rounds: int, most: int) -> None:
         line = []
         n = 1
         while n <= most:
-            times = [cpu(lambda n=n: tersor.mean(messages[:n])) for _ in range(rounds if n < 64 else 2)]
+            times = [cpu(partial(tersor.mean, messages[:n])) for _ in range(rounds if n < 16 else 3)]
             line.append(min(times) / n / len(x) * 1e9)
             n *= 4
         print(f"  {spec:20}" + "".join(f"{v:7.2f}" for v in line), flush=True)
@@ -79,4 +80,4 @@ if __name__ == "__main__":
     if options.encode or not options.mean:
         encode(options.size, options.rounds)
     if options.mean or not options.encode:
-        mean(min(options.size, 18), options.rounds, options.senders)
+        mean(min(options.size, 20), options.rounds, options.senders)

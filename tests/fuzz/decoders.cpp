@@ -176,9 +176,11 @@ void fuzz_quicfl(Random &r) {
   Block<u8> codes(r, units.code_bytes()), present(r, units.count());
   Block<u32> counts(r, units.count(), 0);
   std::vector<u32> listed;
+  u32u *to_counts = counts.as<u32u>();
   for (i64 u = 0; u < units.count(); ++u) {
-    counts.as<u32u>()[u] = static_cast<u32>(r.one_in(2) ? r.below(2 * units.padded(u)) : r.below(3));
-    for (u32 i = 0; i < counts.as<u32u>()[u]; ++i) listed.push_back(static_cast<u32>(r.below(units.padded(u))));
+    const i64 count = r.one_in(2) ? r.below(2 * units.padded(u)) : r.below(3);
+    to_counts[u] = static_cast<u32>(count);
+    for (i64 i = 0; i < count; ++i) listed.push_back(static_cast<u32>(r.below(units.padded(u))));
   }
   Block<u32> positions(r, static_cast<i64>(listed.size()), 0);
   if (!listed.empty()) std::memcpy(positions.as<char>(), listed.data(), positions.bytes());

@@ -216,15 +216,15 @@ class QuicFL(Codec):
         self, enc: Encoded, weight: float, present: NDArray[np.bool_] | None = None
     ) -> tuple[Any, Any, Any, Any, Any, int, float]:
         symbols, _ = _FIELDS.unpack(enc.fields)
-        scales = enc.planes["scales"].values().astype(np.float32)
+        scales = enc.planes["scales"].values().astype(np.float32, copy=False)
         if present is not None:
-            scales[~present] = 0  # adds nothing
+            scales = np.where(present, scales, np.float32(0))  # adds nothing
         return (
             np.ascontiguousarray(enc.planes["codes"].data),
             scales,
             enc.planes["counts"].values().astype(np.uint32),
             enc.planes["positions"].values().astype(np.uint32),
-            enc.planes["values"].values().astype(np.float32),
+            enc.planes["values"].values().astype(np.float32, copy=False),
             symbols,
             weight,
         )
@@ -235,20 +235,19 @@ class QuicFL(Codec):
             return
         _, listed = _FIELDS.unpack(enc.fields)
         scales, values = enc.planes["scales"].values(), enc.planes["values"].values()
-        counts = enc.planes["counts"].values().astype(np.int64)
+        counts = enc.planes["counts"].values()
         positions = enc.planes["positions"].values().astype(np.int64)
         padded, last = padded_length(units.length), padded_length(units.last)
         silent = ~(scales > 0)  # 0 or NaN
         if (scales < 0).any() or np.isinf(scales).any() or counts[silent].any():
             raise FormatError("quicfl: a scale is not one that an encoder writes")
-        most = np.full(units.count, _most_of_unit(padded))
-        most[-1] = _most_of_unit(last)
-        if counts.sum() != listed or (counts > most).any():
+        too_many = (counts[:-1] > _most_of_unit(padded)).any() or counts[-1] > _most_of_unit(last)
+        if too_many or counts.sum(dtype=np.int64) != listed:
             raise FormatError("quicfl: the counts of exact entries contradict the message")
         sizes = np.full(listed, padded)
         sizes[listed - int(counts[-1]) :] = last
         rising = np.diff(positions) > 0
-        begins = np.cumsum(counts)[:-1]
+        begins = np.cumsum(counts, dtype=np.int64)[:-1]
         rising[begins[(begins > 0) & (begins < listed)] - 1] = True  # another unit
         magnitude = np.abs(values)
         fitting = ((magnitude > tables.LIMIT) | (sizes == 1)) & (magnitude <= 1.01 * np.sqrt(sizes))

@@ -330,6 +330,11 @@ void quicfl_add(const Units &units, int shared_bits, const f32u *levels, const Q
     float *v = scratch.values.get(padded + 16);
     std::fill(v, v + padded, 0.0f);
     for (i64 i = 0; i < n_messages; ++i) {
+      if (i + 1 < n_messages) {  // each message is another place in memory
+        const u8 *next = messages[i + 1].codes + units.code_offset(u);
+        const i64 bytes = std::min<i64>(packed_bytes(padded, units.bits), kChunk);
+        for (i64 at = 0; at < bytes; at += 64) __builtin_prefetch(next + at, 0, 3);
+      }
       const float factor = factor_of(messages[i], u);
       if (factor == 0) continue;
       decoder.look_up(messages[i], u, first[static_cast<std::size_t>(i)][static_cast<std::size_t>(u)], true, factor,
