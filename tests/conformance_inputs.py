@@ -8,7 +8,7 @@ import tersor
 
 TINY, HUGE = 1e-30, 1e30
 # Unbiased without a rotation, or with few values sent: their error may be many times the signal.
-COARSE = ("sq", "qsgd", "terngrad", "randk", "permk")
+COARSE = ("sq", "quicfl", "qsgd", "terngrad", "randk", "permk")
 
 
 def check_numpy_dtypes(codec):
@@ -104,7 +104,8 @@ def check_nonfinite(codec):
                     codec.encode(x, seed=1, axis=axis)
                 assert caught.value.index == 107 and isinstance(caught.value, ValueError)
                 enc = codec.encode(x, seed=1, axis=axis, nonfinite="propagate")
-                assert len(enc.to_bytes()) == codec.nbytes(x.shape, x.dtype.name, axis)
+                size, promised = len(enc.to_bytes()), codec.nbytes(x.shape, x.dtype.name, axis)
+                assert size == promised if codec.claims.fixed_size else size <= promised
                 value = tersor.decode(tersor.from_bytes(enc.to_bytes()))
                 assert not np.isfinite(value[2, 7]) and not np.isfinite(value[30, 1])
                 if axis == -1 and codec.name != "sq":
@@ -157,7 +158,7 @@ def check_extremes(codec, scale_free):
             continue
         assert np.isfinite(value).all()
         if codec.name not in COARSE:
-            assert tersor.nmse(x, value) < 1
+            assert tersor.nmse(x, value) < max(1, 4 * (codec.expected_error() or 0))
     for v in (1e-45, 1e-42, 1.1754942e-38):
         x = np.full(64, v, np.float32)
         x[::2] *= -1

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from block_cases import case_int4_decode, case_int4_encode, case_mx_decode, case_mx_encode  # noqa: F401
 from edge_inputs import edge_inputs
+from quicfl_cases import case_quicfl_add, case_quicfl_decode, case_quicfl_encode  # noqa: F401
 from rans_cases import case_count_symbols, case_rans_decode, case_rans_encode  # noqa: F401
 
 import tersor
@@ -337,7 +338,7 @@ def test_same_bytes(operation, name):
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(
-    "spec", ["eden:3", "eden:4,scale_dtype=bfloat16,store_norm=true", "int8:32", "sq:4", "int4", "mxfp6"]
+    "spec", ["eden:3", "eden:4,scale_dtype=bfloat16,store_norm=true", "int8:32", "sq:4", "int4", "mxfp6", "quicfl:2"]
 )
 def test_same_messages(name, spec):
     """The public way, with NaN passed on and for any number of threads."""

@@ -13,6 +13,7 @@ SIGNS = 0
 PERMUTATION = 1
 ROUNDING = 2
 UNIFORM = 3
+SYMBOLS = 4
 SELECTION = 12
 
 _MASK64 = (1 << 64) - 1
@@ -63,7 +64,8 @@ def philox_blocks(key: int, purpose: int, rotation: int, first: int, count: int)
     key : int
         64-bit key of the stream.
     purpose, rotation : int
-        The two upper counter words; `purpose` is one of SIGNS, PERMUTATION, ROUNDING, UNIFORM.
+        The two upper counter words; `purpose` is one of SIGNS, PERMUTATION, ROUNDING, UNIFORM,
+        SYMBOLS.
     first, count : int
         Range of the 64-bit block counter.
 

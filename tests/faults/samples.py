@@ -25,6 +25,8 @@ SPECS = [
     "eden:8,rotations=2",
     "eden:5,block=full",
     "drive",
+    "quicfl:1",
+    "quicfl:3,block=32",
     "sq:1",
     "topk:0.3",
     "randk:0.4,values=bfloat16",

@@ -19,6 +19,7 @@
 #include "formats.h"
 #include "pool.h"
 #include "rans.h"
+#include "quicfl.h"
 #include "rotation.h"
 #include "uniform.h"
 
@@ -163,6 +164,49 @@ void fuzz_eden(Random &r) {
   });
 }
 
+void fuzz_quicfl(Random &r) {
+  Units units;
+  units.bits = 1 + static_cast<int>(r.below(4));
+  units.by_rows = r.one_in(2);
+  units.key = r.next();
+  units.unit = units.by_rows ? 1 + a_size(r, 600) : i64{32} << r.below(9);
+  units.d = units.by_rows ? units.unit * r.below(5) : a_size(r, r.one_in(16) ? 9000 : 1200);
+  units.start = units.by_rows ? r.next() : UINT64_MAX - 4 * static_cast<u64>(units.d) - 64 - (r.next() >> r.below(64)) / 2;
+  units.unit = units.d == 0 ? 1 : std::min(units.unit, units.d);
+  const int shared = static_cast<int>(r.below(Zones::most_shared(units.bits) + 1));
+  Block<u8> codes(r, units.code_bytes()), present(r, units.count());
+  Block<u32> counts(r, units.count(), 0);
+  std::vector<u32> listed;
+  u32u *to_counts = counts.as<u32u>();
+  for (i64 u = 0; u < units.count(); ++u) {
+    const i64 count = r.one_in(2) ? r.below(2 * units.padded(u)) : r.below(3);
+    to_counts[u] = static_cast<u32>(count);
+    for (i64 i = 0; i < count; ++i) listed.push_back(static_cast<u32>(r.below(units.padded(u))));
+  }
+  Block<u32> positions(r, static_cast<i64>(listed.size()), 0);
+  if (!listed.empty()) std::memcpy(positions.as<char>(), listed.data(), positions.bytes());
+  Block<float> values = floats(r, positions.count), scales = floats(r, units.count()), out = floats(r, units.d);
+  Block<float> levels = floats(r, i64{1} << (units.bits + shared));
+  const auto message = [&] {
+    return QuicflMessage{codes.as<u8>(),        scales.as<f32u>(), counts.as<u32u>(), positions.as<u32u>(),
+                         values.as<f32u>(), r.next(),          hostile_double(r)};
+  };
+  const bool add = r.one_in(2);
+  const u8 *some = r.one_in(2) ? present.as<u8>() : nullptr;
+  std::vector<QuicflMessage> messages;
+  for (i64 i = r.below(4); i >= 0; --i) messages.push_back(message());
+  if (r.one_in(2)) {
+    both(r, "quicfl_decode", out, [&](char *to) {
+      quicfl_decode(units, shared, levels.as<f32u>(), messages[0], add, some, reinterpret_cast<f32u *>(to));
+    });
+    return;
+  }
+  both(r, "quicfl_add", out, [&](char *to) {
+    quicfl_add(units, shared, levels.as<f32u>(), messages.data(), static_cast<i64>(messages.size()),
+               reinterpret_cast<f32u *>(to));
+  });
+}
+
 void fuzz_sq(Random &r) {
   const i64 d = a_size(r, 3000), unit = 1 + a_size(r, 4096);
   const int bits = 1 + static_cast<int>(r.below(8)), width = 1 + static_cast<int>(r.below(32));
@@ -294,7 +338,7 @@ int main(int argc, char **argv) {
   const auto begun = std::chrono::steady_clock::now();
   for (long long i = 0; i < count; ++i) {
     Random r{seed * 0x2545f4914f6cdd1d + static_cast<u64>(i)};  // any one input again: its i, here
-    switch (r.below(14)) {
+    switch (r.below(16)) {
       case 0: fuzz_sq(r); break;
       case 1: fuzz_sq_add(r); break;
       case 2: fuzz_int8(r); break;
@@ -305,6 +349,8 @@ int main(int argc, char **argv) {
       case 7: fuzz_int4(r); break;
       case 8: fuzz_mx(r); break;
       case 9: fuzz_rans(r); break;
+      case 10:
+      case 11: fuzz_quicfl(r); break;
       default: fuzz_eden(r);
     }
   }

@@ -6,6 +6,7 @@ from tersor.codecs.int_blocks import Int4, Int8
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
 from tersor.codecs.natural import Natural
 from tersor.codecs.qsgd import QSGD
+from tersor.codecs.quicfl import QuicFL
 from tersor.codecs.randk import PermK, RandK
 from tersor.codecs.sign import Sign
 from tersor.codecs.sq import StochasticQuantization
@@ -27,6 +28,7 @@ __all__ = [
     "Natural",
     "NoCompression",
     "PermK",
+    "QuicFL",
     "RandK",
     "Sign",
     "StochasticQuantization",

@@ -19,6 +19,8 @@ from tersor.errors import TersorError
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 EdenMessage = tuple[U8, F32, U8, int, int, float]
+U32 = NDArray[np.uint32]
+QuicflMessage = tuple[U8, F32, U32, U32, F32, int, float]
 Codes = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
 
 
@@ -139,6 +141,61 @@ class Backend(Protocol):
     def rans_encode(self, symbols: U8, freqs: NDArray[np.uint32], out: U8, /) -> int: ...
 
     def rans_decode(self, data: U8, freqs: NDArray[np.uint32], out: U8, /) -> int: ...
+    def quicfl_encode(
+        self,
+        x: F32,
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        bits: int,
+        shared_bits: int,
+        low: F32,
+        width: F32,
+        limit: float,
+        symbols: int,
+        private: int,
+        codes: U8,
+        scales: F32,
+        counts: U32,
+        positions: U32,
+        values: F32,
+        /,
+    ) -> tuple[int, int]: ...
+    def quicfl_decode(
+        self,
+        codes: U8,
+        scales: F32,
+        counts: U32,
+        positions: U32,
+        values: F32,
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        bits: int,
+        shared_bits: int,
+        levels: F32,
+        symbols: int,
+        weight: float,
+        add: bool,
+        present: U8,
+        out: F32,
+        /,
+    ) -> None: ...
+    def quicfl_add(
+        self,
+        messages: Sequence[QuicflMessage],
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        bits: int,
+        shared_bits: int,
+        levels: F32,
+        out: F32,
+        /,
+    ) -> None: ...
 
 
 _MODULES = {"reference": "tersor.kernels.reference", "native": "tersor.kernels._native"}

@@ -51,4 +51,7 @@ void bind_formats(nb::module_ &m);
 // ... of bindings_rans.cpp.
 void bind_rans(nb::module_ &m);
 
+// Adds those of bindings_quicfl.cpp.
+void bind_quicfl(nb::module_ &m);
+
 }  // namespace tersor

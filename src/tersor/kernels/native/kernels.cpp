@@ -12,6 +12,7 @@
 #include "mx_kernels.h"
 #include "philox.h"
 #include "rans_kernels.h"
+#include "quicfl_kernels.h"
 #include "uniform_kernels.h"
 
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
@@ -58,6 +59,8 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     mx_expand,
     rans_encode_chunk,
     rans_decode_chunk,
+    quicfl_round_chunk,
+    quicfl_look_up_chunk,
 };
 
 }  // namespace tersor

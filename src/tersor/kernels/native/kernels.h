@@ -14,7 +14,7 @@ constexpr int kElements = 6;
 inline int mx_bits(int element) { return element < 2 || element == 5 ? 8 : element < 4 ? 6 : 4; }
 
 // Purposes of a random stream.
-constexpr u32 kSigns = 0, kPermutation = 1, kRounding = 2;
+constexpr u32 kSigns = 0, kPermutation = 1, kRounding = 2, kSymbols = 4;
 
 // A scalar quantizer and the tables that search.h finds codes with; made by make_quantizer.
 struct Quantizer {
@@ -36,6 +36,15 @@ struct Quantizer {
 
 struct RansEncodeTable;  // rans.h
 struct RansDecodeTable;
+// QUIC-FL's zones, in layers: below zone j of any symbol lies zone j - 1 of every symbol. Symbols of fewer bits repeat.
+// Made by make_zones.
+struct Zones {
+  static constexpr int most_shared(int bits) { return bits == 1 ? 6 : bits == 2 ? 5 : 4; }
+  int bits = 0;
+  float limit = 0;   // magnitudes beyond it are sent exactly
+  Quantizer layers;  // its thresholds are the layers' low ends
+  alignas(64) float pairs[256][2] = {};  // by j << most_shared | symbol: the zone's low end, its width times 2^-24
+};
 
 struct Kernels {
   const char *name;
@@ -71,6 +80,10 @@ struct Kernels {
   void (*mx_expand)(int element, const u8 *codes, i64 n, const u8 *scales, double weight, bool add, f32u *out);
   i64 (*rans_encode)(const RansEncodeTable &table, const u8 *symbols, i64 m, u8 *end);
   bool (*rans_decode)(const RansDecodeTable &table, const u8 *data, i64 nbytes, i64 m, u8 *out);
+  i64 (*quicfl_round)(const Zones &zones, const float *y, i64 n, float inv, const u32 *words, const u8 *fields,
+                      const f32u *ahead, u8 *out, u32 *positions, float *values);
+  void (*quicfl_look_up)(const float *table, int bits, const u8 *codes, i64 n, const u8 *fields, bool add, float f,
+                         float *v);
 };
 
 }  // namespace tersor

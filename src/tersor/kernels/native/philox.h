@@ -15,6 +15,12 @@ constexpr int kPhiloxBlocks = kStreams * kBlocks;
 typedef u64 L __attribute__((vector_size(8 * kBlocks)));
 typedef u64 LU __attribute__((vector_size(8 * kBlocks), aligned(1), may_alias));
 
+template <int... I>
+constexpr L block_iota(std::integer_sequence<int, I...>) {
+  return L{I...};
+}
+constexpr L kBlockIota = block_iota(std::make_integer_sequence<int, kBlocks>{});
+
 // 64-bit products of the lower halves; the upper halves may hold anything.
 TERSOR_INLINE L multiply(L a, u64 factor) {
   const L b = factor - L{};
@@ -41,7 +47,7 @@ TERSOR_INLINE void store_blocks(u32 *out, L low, L high, std::integer_sequence<i
 void philox_blocks(u64 key, u32 purpose, u32 rotation, u64 first, u32 *out) {
   L c0[kStreams], c1[kStreams], c2[kStreams], c3[kStreams];
   for (int s = 0; s < kStreams; ++s) {
-    for (int b = 0; b < kBlocks; ++b) c0[s][b] = first + static_cast<u64>(s * kBlocks + b);
+    c0[s] = (first + static_cast<u64>(s * kBlocks)) + kBlockIota;
     c1[s] = c0[s] >> 32;
     c2[s] = purpose - L{};
     c3[s] = rotation - L{};

@@ -7,6 +7,7 @@ from tersor.kernels.reference.half import first_nonfinite, half_decode, half_enc
 from tersor.kernels.reference.int4 import int4_decode, int4_encode
 from tersor.kernels.reference.int8 import int8_decode, int8_encode
 from tersor.kernels.reference.microscaling import mx_decode, mx_encode
+from tersor.kernels.reference.quicfl import quicfl_add, quicfl_decode, quicfl_encode
 from tersor.kernels.reference.random import philox
 from tersor.kernels.reference.rans import count_symbols, rans_decode, rans_encode
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
@@ -28,6 +29,9 @@ __all__ = [
     "mx_encode",
     "pack",
     "philox",
+    "quicfl_add",
+    "quicfl_decode",
+    "quicfl_encode",
     "rans_decode",
     "rans_encode",
     "rotate",
