@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from block_cases import case_int4_decode, case_int4_encode, case_mx_decode, case_mx_encode  # noqa: F401
 from edge_inputs import edge_inputs
+from rotated_cases import case_rotate_units, case_unrotate_units  # noqa: F401
 
 import tersor
 from tersor.errors import TersorError

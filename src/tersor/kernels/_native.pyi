@@ -65,6 +65,10 @@ def mx_encode(x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C'
 
 def mx_decode(codes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], row: int, element: int, weight: float, add: bool, out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
 
+def rotate_units(x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], unit: int, key: int, start: int, by_rows: bool, rotations: int, full: bool, out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
+def unrotate_units(y: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], unit: int, key: int, start: int, by_rows: bool, rotations: int, full: bool, weight: float, add: bool, present: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
 def set_num_threads(n: int) -> None:
     """Threads a call may use; 0 is the default."""
 

@@ -132,6 +132,26 @@ class Backend(Protocol):
         self, codes: U8, scales: U8, row: int, element: int, weight: float, add: bool, out: F32, /
     ) -> None: ...
 
+    def rotate_units(
+        self, x: F32, unit: int, key: int, start: int, by_rows: bool, rotations: int, full: bool, out: F32, /
+    ) -> None: ...
+
+    def unrotate_units(
+        self,
+        y: F32,
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        rotations: int,
+        full: bool,
+        weight: float,
+        add: bool,
+        present: U8,
+        out: F32,
+        /,
+    ) -> None: ...
+
 
 _MODULES = {"reference": "tersor.kernels.reference", "native": "tersor.kernels._native"}
 _current: tuple[str, Backend] | None = None

@@ -48,5 +48,7 @@ struct Running {
 
 // Adds the operations of bindings_formats.cpp.
 void bind_formats(nb::module_ &m);
+// And those of bindings_rotated.cpp.
+void bind_rotated(nb::module_ &m);
 
 }  // namespace tersor

@@ -7,6 +7,7 @@ from tersor.kernels.reference.half import first_nonfinite, half_decode, half_enc
 from tersor.kernels.reference.int4 import int4_decode, int4_encode
 from tersor.kernels.reference.int8 import int8_decode, int8_encode
 from tersor.kernels.reference.microscaling import mx_decode, mx_encode
+from tersor.kernels.reference.rotated import rotate_units, unrotate_units
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 
 __all__ = [
@@ -25,8 +26,10 @@ __all__ = [
     "mx_encode",
     "pack",
     "rotate",
+    "rotate_units",
     "sq_add",
     "sq_decode",
     "sq_encode",
     "unpack",
+    "unrotate_units",
 ]

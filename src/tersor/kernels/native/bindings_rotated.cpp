@@ -1,0 +1,55 @@
+// The Python side of the rotation of units, and of the quantizers that baselines build on it.
+#include "bindings.h"
+#include "rotated.h"
+#include "rotation.h"
+
+namespace tersor {
+namespace {
+
+Units rotated_units(i64 d, i64 unit, u64 key, u64 start, bool by_rows, int rotations, bool full) {
+  check(unit >= 1 || d == 0, "unit must be positive");
+  check(rotations >= 1 && rotations <= kMaxRounds, "rotations must be 1 to 3");
+  Units units;
+  units.d = d;
+  units.unit = d == 0 ? 1 : std::min(unit, d);
+  check(!by_rows || d == 0 || d % unit == 0, "rows of `unit` coordinates do not fill the array");
+  check(by_rows || start <= UINT64_MAX - 4 * static_cast<u64>(d) - 64, "start is too large");
+  units.key = key;
+  units.start = start;
+  units.by_rows = by_rows;
+  units.full = full;
+  return units;
+}
+
+void py_rotate_units(In<float> x, i64 unit, u64 key, u64 start, bool by_rows, int rotations, bool full,
+                     Out<float> out) {
+  const Units units = rotated_units(length(x), unit, key, start, by_rows, rotations, full);
+  check_length(out, rotated_size(units), "out");
+  const f32u *from = x.data();
+  f32u *to = out.data();
+  Running running;
+  rotate_units(units, rotations, from, to);
+}
+
+void py_unrotate_units(In<float> y, i64 unit, u64 key, u64 start, bool by_rows, int rotations, bool full,
+                       double weight, bool add, In<u8> present, Out<float> out) {
+  const Units units = rotated_units(length(out), unit, key, start, by_rows, rotations, full);
+  check_length(y, rotated_size(units), "y");
+  if (length(present) != 0) check_length(present, units.count(), "present");
+  const f32u *from = y.data();
+  const u8 *of_present = length(present) ? present.data() : nullptr;
+  f32u *to = out.data();
+  Running running;
+  unrotate_units(units, rotations, from, weight, add, of_present, to);
+}
+
+}  // namespace
+
+void bind_rotated(nb::module_ &m) {
+  m.def("rotate_units", py_rotate_units, "x"_a.noconvert(), "unit"_a, "key"_a, "start"_a, "by_rows"_a, "rotations"_a,
+        "full"_a, "out"_a.noconvert());
+  m.def("unrotate_units", py_unrotate_units, "y"_a.noconvert(), "unit"_a, "key"_a, "start"_a, "by_rows"_a,
+        "rotations"_a, "full"_a, "weight"_a, "add"_a, "present"_a.noconvert(), "out"_a.noconvert());
+}
+
+}  // namespace tersor
