@@ -3,6 +3,7 @@
 import numpy as np
 from edge_inputs import edge_inputs
 
+from tersor.kernels import reference
 from tersor.kernels.lengths import padded_length
 
 KEY = 0xFEDCBA9876543210
@@ -45,4 +46,37 @@ def case_unrotate_units(backend):
             out = np.full(len(x), 0.25, np.float32)
             with np.errstate(all="ignore"):
                 backend.unrotate_units(y, unit, KEY, start, by_rows, rotations, full, weight, add, present, out)
+            yield out
+
+
+def dither_arguments():
+    """(x, unit, low, high, bits, start, by_rows)"""
+    for n, unit, by_rows in ((0, 5, False), (1, 1, False), (9, 4, False), (9000, 4096, False), (700, 70, True)):
+        for bits in range(1, 9):
+            for name in ("normal", "zeros", "constant", "max", "least", "ties"):
+                x = edge_inputs(n)[name]
+                yield x, unit, float(x.min(initial=0)), float(x.max(initial=0)), bits, 2**33 + 1, by_rows
+
+
+def dither_codes(backend, x, unit, low, high, bits, start, by_rows):
+    size = sum((min(unit, len(x) - k) * bits + 7) // 8 for k in range(0, len(x), unit))
+    out = np.full(size, 0xAA, np.uint8)
+    backend.dither_encode(x, unit, low, high, bits, KEY, start, by_rows, out)
+    return out
+
+
+def case_dither_encode(backend):
+    for arguments in dither_arguments():
+        yield dither_codes(backend, *arguments)
+
+
+def case_dither_decode(backend):
+    for i, (x, unit, low, high, bits, start, by_rows) in enumerate(dither_arguments()):
+        codes = dither_codes(reference, x, unit, low, high, bits, start, by_rows)
+        count = -(-len(x) // unit)
+        present = np.arange(count, dtype=np.uint8) % 2 if i % 3 == 0 else np.zeros(0, np.uint8)
+        for weight, add in ((1.0, False), (-0.3, True)):
+            out = np.full(len(x), 0.25, np.float32)
+            with np.errstate(all="ignore"):
+                backend.dither_decode(codes, unit, low, high, bits, KEY, start, by_rows, weight, add, present, out)
             yield out

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 from kernel_cases import everywhere
-from rotated_cases import KEY, case_rotate_units, case_unrotate_units, rotated_size
+from rotated_cases import (
+    KEY,
+    case_dither_decode,
+    case_dither_encode,
+    case_rotate_units,
+    case_unrotate_units,
+    rotated_size,
+)
 
 from tersor.kernels import ops, reference
 from tersor.kernels.lengths import padded_length
@@ -13,7 +20,7 @@ native = pytest.importorskip("tersor.kernels._native")
 NONE = np.zeros(0, np.uint8)
 
 
-@pytest.mark.parametrize("case", [case_rotate_units, case_unrotate_units])
+@pytest.mark.parametrize("case", [case_rotate_units, case_unrotate_units, case_dither_encode, case_dither_decode])
 def test_every_level_and_thread_count(case):
     wanted = list(case(reference))
     for where in everywhere(1, 3):

@@ -13,6 +13,8 @@ SIGNS = 0
 PERMUTATION = 1
 ROUNDING = 2
 UNIFORM = 3
+DITHER = 8
+GAUSSIAN = 9
 
 _MASK64 = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -62,7 +64,7 @@ def philox_blocks(key: int, purpose: int, rotation: int, first: int, count: int)
     key : int
         64-bit key of the stream.
     purpose, rotation : int
-        The two upper counter words; `purpose` is one of SIGNS, PERMUTATION, ROUNDING, UNIFORM.
+        The two upper counter words; `purpose` is one of the constants above.
     first, count : int
         Range of the 64-bit block counter.
 

@@ -27,6 +27,9 @@ SPECS = [
     "drive",
     "sq:1",
     "sq:5",
+    "sq:2,dither=subtractive",
+    "sq:4,rotations=2",
+    "sq:3,dither=subtractive,rotations=1",
 ]
 
 

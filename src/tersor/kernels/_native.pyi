@@ -69,6 +69,10 @@ def rotate_units(x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order=
 
 def unrotate_units(y: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], unit: int, key: int, start: int, by_rows: bool, rotations: int, full: bool, weight: float, add: bool, present: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
 
+def dither_encode(x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], unit: int, low: float, high: float, bits: int, key: int, start: int, by_rows: bool, codes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
+def dither_decode(codes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], unit: int, low: float, high: float, bits: int, key: int, start: int, by_rows: bool, weight: float, add: bool, present: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
 def set_num_threads(n: int) -> None:
     """Threads a call may use; 0 is the default."""
 

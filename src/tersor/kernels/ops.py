@@ -132,6 +132,27 @@ class Backend(Protocol):
         self, codes: U8, scales: U8, row: int, element: int, weight: float, add: bool, out: F32, /
     ) -> None: ...
 
+    def dither_encode(
+        self, x: F32, unit: int, low: float, high: float, bits: int, key: int, start: int, by_rows: bool, codes: U8, /
+    ) -> None: ...
+
+    def dither_decode(
+        self,
+        codes: U8,
+        unit: int,
+        low: float,
+        high: float,
+        bits: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        weight: float,
+        add: bool,
+        present: U8,
+        out: F32,
+        /,
+    ) -> None: ...
+
     def rotate_units(
         self, x: F32, unit: int, key: int, start: int, by_rows: bool, rotations: int, full: bool, out: F32, /
     ) -> None: ...

@@ -2,6 +2,7 @@
 #include "bindings.h"
 #include "rotated.h"
 #include "rotation.h"
+#include "uniform.h"
 
 namespace tersor {
 namespace {
@@ -43,6 +44,36 @@ void py_unrotate_units(In<float> y, i64 unit, u64 key, u64 start, bool by_rows, 
   unrotate_units(units, rotations, from, weight, add, of_present, to);
 }
 
+void check_dither(i64 d, i64 unit, int bits, u64 start, bool by_rows) {
+  check(bits >= 1 && bits <= 8, "bits must be 1 to 8");
+  check(unit >= 1 || d == 0, "unit must be positive");
+  check(!by_rows || d == 0 || d % unit == 0, "rows of `unit` coordinates do not fill the array");
+  check(by_rows || start <= UINT64_MAX - static_cast<u64>(d), "start is too large");
+}
+
+void py_dither_encode(In<float> x, i64 unit, double low, double high, int bits, u64 key, u64 start, bool by_rows,
+                      Out<u8> codes) {
+  const i64 d = length(x);
+  check_dither(d, unit, bits, start, by_rows);
+  check_length(codes, stream_bytes(d, unit, bits), "codes");
+  const f32u *from = x.data();
+  u8 *to = codes.data();
+  Running running;
+  dither_encode(from, d, unit, low, high, bits, key, start, by_rows, to);
+}
+
+void py_dither_decode(In<u8> codes, i64 unit, double low, double high, int bits, u64 key, u64 start, bool by_rows,
+                      double weight, bool add, In<u8> present, Out<float> out) {
+  const i64 d = length(out);
+  check_dither(d, unit, bits, start, by_rows);
+  check_length(codes, stream_bytes(d, unit, bits), "codes");
+  if (length(present) != 0) check_length(present, d == 0 ? 0 : (d - 1) / unit + 1, "present");
+  const u8 *from = codes.data(), *of_present = length(present) ? present.data() : nullptr;
+  f32u *to = out.data();
+  Running running;
+  dither_decode(from, d, unit, low, high, bits, key, start, by_rows, weight, add, of_present, to);
+}
+
 }  // namespace
 
 void bind_rotated(nb::module_ &m) {
@@ -50,6 +81,10 @@ void bind_rotated(nb::module_ &m) {
         "full"_a, "out"_a.noconvert());
   m.def("unrotate_units", py_unrotate_units, "y"_a.noconvert(), "unit"_a, "key"_a, "start"_a, "by_rows"_a,
         "rotations"_a, "full"_a, "weight"_a, "add"_a, "present"_a.noconvert(), "out"_a.noconvert());
+  m.def("dither_encode", py_dither_encode, "x"_a.noconvert(), "unit"_a, "low"_a, "high"_a, "bits"_a, "key"_a, "start"_a,
+        "by_rows"_a, "codes"_a.noconvert());
+  m.def("dither_decode", py_dither_decode, "codes"_a.noconvert(), "unit"_a, "low"_a, "high"_a, "bits"_a, "key"_a,
+        "start"_a, "by_rows"_a, "weight"_a, "add"_a, "present"_a.noconvert(), "out"_a.noconvert());
 }
 
 }  // namespace tersor

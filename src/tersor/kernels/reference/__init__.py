@@ -1,6 +1,7 @@
 """The readable NumPy backend: every operation in exact float32 order, the oracle of all others."""
 
 from tersor.kernels.reference.bits import pack, unpack
+from tersor.kernels.reference.dither import dither_decode, dither_encode
 from tersor.kernels.reference.eden import eden_add, eden_decode, eden_encode
 from tersor.kernels.reference.hadamard import fwht, rotate
 from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
@@ -11,6 +12,8 @@ from tersor.kernels.reference.rotated import rotate_units, unrotate_units
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 
 __all__ = [
+    "dither_decode",
+    "dither_encode",
     "eden_add",
     "eden_decode",
     "eden_encode",
