@@ -80,3 +80,12 @@ def case_dither_decode(backend):
             with np.errstate(all="ignore"):
                 backend.dither_decode(codes, unit, low, high, bits, KEY, start, by_rows, weight, add, present, out)
             yield out
+
+
+def case_draw_table(backend):
+    table = np.random.default_rng(0).standard_normal(1 << 16).astype(np.float32)
+    for n in (0, 1, 2, 3, 7, 8, 63, 4095, 4096, 4097, 70_000):
+        for start in (0, 1, 3, 2**33 + 2):
+            out = np.full(n, 7, np.float32)
+            backend.draw_table(table, KEY, 9, start, out)
+            yield out

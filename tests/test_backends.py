@@ -9,6 +9,7 @@ from edge_inputs import edge_inputs
 from rotated_cases import (  # noqa: F401
     case_dither_decode,
     case_dither_encode,
+    case_draw_table,
     case_rotate_units,
     case_unrotate_units,
 )

@@ -7,6 +7,7 @@ from rotated_cases import (
     KEY,
     case_dither_decode,
     case_dither_encode,
+    case_draw_table,
     case_rotate_units,
     case_unrotate_units,
     rotated_size,
@@ -20,7 +21,9 @@ native = pytest.importorskip("tersor.kernels._native")
 NONE = np.zeros(0, np.uint8)
 
 
-@pytest.mark.parametrize("case", [case_rotate_units, case_unrotate_units, case_dither_encode, case_dither_decode])
+@pytest.mark.parametrize(
+    "case", [case_rotate_units, case_unrotate_units, case_dither_encode, case_dither_decode, case_draw_table]
+)
 def test_every_level_and_thread_count(case):
     wanted = list(case(reference))
     for where in everywhere(1, 3):

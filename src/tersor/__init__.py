@@ -13,6 +13,7 @@ from tersor.codecs import (
     Int8,
     NoCompression,
     StochasticQuantization,
+    TurboQuant,
 )
 
 # isort: split
@@ -56,6 +57,7 @@ __all__ = [
     "Shared",
     "StochasticQuantization",
     "TersorError",
+    "TurboQuant",
     "backend",
     "codecs",
     "concat",

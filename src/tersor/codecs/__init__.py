@@ -5,6 +5,7 @@ from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
 from tersor.codecs.sq import StochasticQuantization
+from tersor.codecs.turboquant import TurboQuant
 
 __all__ = [
     "MXFP4",
@@ -19,4 +20,5 @@ __all__ = [
     "Int8",
     "NoCompression",
     "StochasticQuantization",
+    "TurboQuant",
 ]

@@ -73,6 +73,8 @@ def dither_encode(x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order
 
 def dither_decode(codes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], unit: int, low: float, high: float, bits: int, key: int, start: int, by_rows: bool, weight: float, add: bool, present: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
 
+def draw_table(table: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], key: int, purpose: int, start: int, out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
 def set_num_threads(n: int) -> None:
     """Threads a call may use; 0 is the default."""
 

@@ -74,6 +74,16 @@ void py_dither_decode(In<u8> codes, i64 unit, double low, double high, int bits,
   dither_decode(from, d, unit, low, high, bits, key, start, by_rows, weight, add, of_present, to);
 }
 
+void py_draw_table(In<float> table, u64 key, u32 purpose, u64 start, Out<float> out) {
+  check_length(table, 1 << 16, "table");
+  const i64 n = length(out);
+  check(start <= UINT64_MAX - static_cast<u64>(n), "start is too large");
+  const f32u *from = table.data();
+  f32u *to = out.data();
+  Running running;
+  draw_table(from, key, purpose, start, n, to);
+}
+
 }  // namespace
 
 void bind_rotated(nb::module_ &m) {
@@ -85,6 +95,7 @@ void bind_rotated(nb::module_ &m) {
         "by_rows"_a, "codes"_a.noconvert());
   m.def("dither_decode", py_dither_decode, "codes"_a.noconvert(), "unit"_a, "low"_a, "high"_a, "bits"_a, "key"_a,
         "start"_a, "by_rows"_a, "weight"_a, "add"_a, "present"_a.noconvert(), "out"_a.noconvert());
+  m.def("draw_table", py_draw_table, "table"_a.noconvert(), "key"_a, "purpose"_a, "start"_a, "out"_a.noconvert());
 }
 
 }  // namespace tersor

@@ -104,4 +104,16 @@ void unrotate_units(const Units &units, int rotations, const f32u *y, double wei
   });
 }
 
+void draw_table(const f32u *table, u64 key, u32 purpose, u64 start, i64 n, f32u *out) {
+  constexpr i64 kTask = 16 * kChunk;
+  parallel_for((n + kTask - 1) / kTask, [&](i64 task) {
+    u32 words[kChunk / 2];
+    for (i64 i = task * kTask; i < std::min(n, (task + 1) * kTask); i += kChunk) {
+      const i64 count = std::min(kChunk, n - i);
+      random_words(key, purpose, 0, start + static_cast<u64>(i / 2), (count + 1) / 2, words);
+      for (i64 j = 0; j < count; ++j) out[i + j] = table[words[j / 2] >> (j % 2 * 16) & 0xffff];
+    }
+  });
+}
+
 }  // namespace tersor

@@ -15,4 +15,7 @@ void rotate_units(const Units &units, int rotations, const f32u *x, f32u *out);
 void unrotate_units(const Units &units, int rotations, const f32u *y, double weight, bool add, const u8 *present,
                     f32u *out);
 
+// out[i] = table[v], v = half (i mod 2) of word start + i / 2 of the stream (key, purpose, 0); the table has 2^16 values.
+void draw_table(const f32u *table, u64 key, u32 purpose, u64 start, i64 n, f32u *out);
+
 }  // namespace tersor

@@ -2,6 +2,7 @@
 
 from tersor.kernels.reference.bits import pack, unpack
 from tersor.kernels.reference.dither import dither_decode, dither_encode
+from tersor.kernels.reference.draws import draw_table
 from tersor.kernels.reference.eden import eden_add, eden_decode, eden_encode
 from tersor.kernels.reference.hadamard import fwht, rotate
 from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
@@ -14,6 +15,7 @@ from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 __all__ = [
     "dither_decode",
     "dither_encode",
+    "draw_table",
     "eden_add",
     "eden_decode",
     "eden_encode",
