@@ -63,7 +63,7 @@ def test_law_of_a_message(bits, kind):
     assert tersor.nmse(x, codec.decode(codec.encode(x, seed=1))) == pytest.approx(law, rel=4.5 * np.sqrt(0.8 / len(x)))
     f = (x.astype(np.float64) - float(x.min())) / step % 1
     law = float(np.sum(step**2 * f * (1 - f))) / energy
-    assert tersor.nmse(x, tersor.roundtrip(x, f"sq:{bits}")) == pytest.approx(law, rel=0.1)
+    assert tersor.nmse(x, tersor.roundtrip(x, f"sq:{bits}", seed=2)) == pytest.approx(law, rel=0.1)
 
 
 @pytest.mark.parametrize("rotations", [1, 2, 3])

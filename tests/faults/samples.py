@@ -27,6 +27,7 @@ SPECS = [
     "drive",
     "sq:1",
     "sq:5",
+    "kashin:2",
     "turboquant:3",
     "turboquant:3,kind=prod,block=32",
     "turboquant:1,kind=prod,block=64",

@@ -3,6 +3,7 @@
 from tersor.codecs.eden import Drive, Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
+from tersor.codecs.kashin import Kashin
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
 from tersor.codecs.sq import StochasticQuantization
 from tersor.codecs.turboquant import TurboQuant
@@ -18,6 +19,7 @@ __all__ = [
     "Float16",
     "Int4",
     "Int8",
+    "Kashin",
     "NoCompression",
     "StochasticQuantization",
     "TurboQuant",

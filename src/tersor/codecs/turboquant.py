@@ -59,8 +59,8 @@ class TurboQuant(Codec):
     --------
     >>> import numpy as np, tersor
     >>> x = np.random.default_rng(0).standard_normal(2**14).astype(np.float32)
-    >>> [round(tersor.nmse(x, tersor.roundtrip(x, s)), 2) for s in ("turboquant:3,kind=prod", "eden:2")]
-    [0.19, 0.13]
+    >>> [round(tersor.nmse(x, tersor.roundtrip(x, s, seed=1)), 2) for s in ("turboquant:3,kind=prod", "eden:2")]
+    [0.18, 0.13]
     """
 
     bits: int
