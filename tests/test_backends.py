@@ -8,6 +8,13 @@ from block_cases import case_int4_decode, case_int4_encode, case_mx_decode, case
 from edge_inputs import edge_inputs
 from quicfl_cases import case_quicfl_add, case_quicfl_decode, case_quicfl_encode  # noqa: F401
 from rans_cases import case_count_symbols, case_rans_decode, case_rans_encode  # noqa: F401
+from rotated_cases import (  # noqa: F401
+    case_dither_decode,
+    case_dither_encode,
+    case_draw_table,
+    case_rotate_units,
+    case_unrotate_units,
+)
 
 import tersor
 from tersor.errors import TersorError
@@ -338,7 +345,17 @@ def test_same_bytes(operation, name):
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(
-    "spec", ["eden:3", "eden:4,scale_dtype=bfloat16,store_norm=true", "int8:32", "sq:4", "int4", "mxfp6", "quicfl:2"]
+    "spec",
+    [
+        "eden:3",
+        "eden:4,scale_dtype=bfloat16,store_norm=true",
+        "int8:32",
+        "sq:4",
+        "int4",
+        "mxfp6",
+        "quicfl:2",
+        "sq:3,dither=subtractive,rotations=2",
+    ],
 )
 def test_same_messages(name, spec):
     """The public way, with NaN passed on and for any number of threads."""

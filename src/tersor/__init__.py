@@ -12,6 +12,7 @@ from tersor.codecs import (
     Float16,
     Int4,
     Int8,
+    Kashin,
     Natural,
     NoCompression,
     PermK,
@@ -21,6 +22,7 @@ from tersor.codecs import (
     StochasticQuantization,
     TernGrad,
     TopK,
+    TurboQuant,
 )
 
 # isort: split
@@ -58,6 +60,7 @@ __all__ = [
     "IncompatibleError",
     "Int4",
     "Int8",
+    "Kashin",
     "Mean",
     "Natural",
     "NoCompression",
@@ -72,6 +75,7 @@ __all__ = [
     "TernGrad",
     "TersorError",
     "TopK",
+    "TurboQuant",
     "backend",
     "codecs",
     "concat",

@@ -14,7 +14,9 @@ PERMUTATION = 1
 ROUNDING = 2
 UNIFORM = 3
 SYMBOLS = 4
-SELECTION = 12
+DITHER = 5
+GAUSSIAN = 6
+SELECTION = 7
 
 _MASK64 = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -64,8 +66,7 @@ def philox_blocks(key: int, purpose: int, rotation: int, first: int, count: int)
     key : int
         64-bit key of the stream.
     purpose, rotation : int
-        The two upper counter words; `purpose` is one of SIGNS, PERMUTATION, ROUNDING, UNIFORM,
-        SYMBOLS.
+        The two upper counter words; `purpose` is one of the constants above.
     first, count : int
         Range of the 64-bit block counter.
 

@@ -37,6 +37,13 @@ SPECS = [
     "sign",
     "terngrad:8",
     "terngrad",
+    "kashin:2",
+    "turboquant:3",
+    "turboquant:3,kind=prod,block=32",
+    "turboquant:1,kind=prod,block=64",
+    "sq:2,dither=subtractive",
+    "sq:4,rotations=2",
+    "sq:3,dither=subtractive,rotations=1",
 ]
 
 

@@ -18,8 +18,9 @@
 #include "eden.h"
 #include "formats.h"
 #include "pool.h"
-#include "rans.h"
 #include "quicfl.h"
+#include "rans.h"
+#include "rotated.h"
 #include "rotation.h"
 #include "uniform.h"
 
@@ -221,6 +222,41 @@ void fuzz_sq(Random &r) {
   });
 }
 
+void fuzz_dither(Random &r) {
+  const bool by_rows = r.one_in(2), add = r.one_in(2);
+  const i64 unit = 1 + a_size(r, 4096), d = by_rows ? unit * r.below(4) : a_size(r, 3000);
+  const int bits = 1 + static_cast<int>(r.below(8));
+  const u64 key = r.next(), start = r.one_in(4) ? UINT64_MAX - static_cast<u64>(d) : r.next() >> 8;
+  Block<u8> codes(r, stream_bytes(d, unit, bits)), present(r, d == 0 ? 0 : (d - 1) / unit + 1);
+  Block<float> out = floats(r, d);
+  const double low = hostile_double(r), high = hostile_double(r), weight = hostile_double(r);
+  const u8 *some = r.one_in(2) ? present.as<u8>() : nullptr;
+  both(r, "dither_decode", out, [&](char *to) {
+    dither_decode(codes.as<u8>(), d, unit, low, high, bits, key, start, by_rows, weight, add, some,
+                  reinterpret_cast<f32u *>(to));
+  });
+}
+
+void fuzz_unrotate(Random &r) {
+  Units units;
+  units.by_rows = r.one_in(2);
+  units.full = r.one_in(8);
+  units.key = r.next();
+  units.unit = 1 + a_size(r, 600);
+  units.d = units.by_rows ? units.unit * r.below(5) : a_size(r, 1200);
+  units.start = r.one_in(4) ? UINT64_MAX - 4 * static_cast<u64>(units.d) - 64 : r.next() >> 8;
+  units.unit = units.d == 0 ? 1 : std::min(units.unit, units.d);
+  const int rotations = 1 + static_cast<int>(r.below(kMaxRounds));
+  Block<u8> present(r, units.count());
+  Block<float> y = floats(r, rotated_size(units)), out = floats(r, units.d);
+  const double weight = hostile_double(r);
+  const bool add = r.one_in(2);
+  const u8 *some = r.one_in(2) ? present.as<u8>() : nullptr;
+  both(r, "unrotate_units", out, [&](char *to) {
+    unrotate_units(units, rotations, y.as<f32u>(), weight, add, some, reinterpret_cast<f32u *>(to));
+  });
+}
+
 void fuzz_sq_add(Random &r) {
   const i64 d = a_size(r, 3000), unit = 1 + a_size(r, 4096);
   const int a_width = 1 + static_cast<int>(r.below(32)), b_width = 1 + static_cast<int>(r.below(32));
@@ -338,7 +374,7 @@ int main(int argc, char **argv) {
   const auto begun = std::chrono::steady_clock::now();
   for (long long i = 0; i < count; ++i) {
     Random r{seed * 0x2545f4914f6cdd1d + static_cast<u64>(i)};  // any one input again: its i, here
-    switch (r.below(16)) {
+    switch (r.below(18)) {
       case 0: fuzz_sq(r); break;
       case 1: fuzz_sq_add(r); break;
       case 2: fuzz_int8(r); break;
@@ -351,6 +387,8 @@ int main(int argc, char **argv) {
       case 9: fuzz_rans(r); break;
       case 10:
       case 11: fuzz_quicfl(r); break;
+      case 12: fuzz_dither(r); break;
+      case 13: fuzz_unrotate(r); break;
       default: fuzz_eden(r);
     }
   }

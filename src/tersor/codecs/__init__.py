@@ -3,6 +3,7 @@
 from tersor.codecs.eden import Drive, Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
+from tersor.codecs.kashin import Kashin
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
 from tersor.codecs.natural import Natural
 from tersor.codecs.qsgd import QSGD
@@ -12,6 +13,7 @@ from tersor.codecs.sign import Sign
 from tersor.codecs.sq import StochasticQuantization
 from tersor.codecs.terngrad import TernGrad
 from tersor.codecs.topk import TopK
+from tersor.codecs.turboquant import TurboQuant
 
 __all__ = [
     "MXFP4",
@@ -25,6 +27,7 @@ __all__ = [
     "Float16",
     "Int4",
     "Int8",
+    "Kashin",
     "Natural",
     "NoCompression",
     "PermK",
@@ -34,4 +37,5 @@ __all__ = [
     "StochasticQuantization",
     "TernGrad",
     "TopK",
+    "TurboQuant",
 ]

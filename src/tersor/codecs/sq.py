@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tersor.arrays import to_host
 from tersor.codec import Claims, Codec, Job, Made
+from tersor.codecs import sq_forms
 from tersor.codecs.deliver import UNIT, first_nonfinite
 from tersor.coding.bits import packed_size
 from tersor.encoded import Encoded, PlaneSpec, check_compatible
@@ -19,8 +20,11 @@ from tersor.shared import Shared
 from tersor.units import Units
 
 _FIELDS = struct.Struct("<ffB")
+_ROTATED_FIELDS = struct.Struct("<ddB")
 _SUM_WIDTHS = (8, 16, 32)
 _SIZE_DIGITS = 2**24
+_LARGE = 2.0**100  # estimates may pass the largest float32 from here on
+_BEYOND = 2.0**160  # more than a rotation makes of float32 values
 
 
 @register("sq")
@@ -36,10 +40,17 @@ class StochasticQuantization(Codec):
     ----------
     bits : int
         Width of a code, 1 to 8.
+    dither : {"private", "subtractive"}, default "private"
+        The sender's own rounding; or a dither that the receiver repeats and takes away: the error of a coordinate is
+        then uniform and does not depend on the input, but messages do not add, and senders must not share a key.
+    rotations : int, default 0
+        0, or 1 to 3 rounds of a random rotation before the quantizer ("Hadamard + SQ"); the range is then that of the
+        rotated array, always the message's own, and messages do not add.
 
     Notes
     -----
-    A coordinate's error is ``step**2 * f * (1 - f)`` with f its position between two levels, at most ``step**2 / 4``.
+    A coordinate's error is ``step**2 * f * (1 - f)`` with f its position between two levels, at most ``step**2 / 4``;
+    with a subtractive dither it is ``step**2 / 12``.
 
     Examples
     --------
@@ -54,6 +65,8 @@ class StochasticQuantization(Codec):
     """
 
     bits: int
+    dither: str = "private"
+    rotations: int = 0
 
     claims: ClassVar[Claims] = Claims(
         unbiased=True,
@@ -68,6 +81,21 @@ class StochasticQuantization(Codec):
     def __post_init__(self) -> None:
         if type(self.bits) is not int or not 1 <= self.bits <= 8:
             raise ValueError(f"sq: bits must be an integer from 1 to 8, got {self.bits!r}")
+        if self.dither not in ("private", "subtractive"):
+            raise ValueError(f'sq: dither must be "private" or "subtractive", got {self.dither!r}')
+        if type(self.rotations) is not int or not 0 <= self.rotations <= 3:
+            raise ValueError(f"sq: rotations must be an integer from 0 to 3, got {self.rotations!r}")
+        object.__setattr__(self, "claims", sq_forms.claims_of(type(self).claims, self._form))
+        object.__setattr__(self, "fields_size", self._fields.size)
+
+    @property
+    def _form(self) -> sq_forms.Form:
+        return sq_forms.Form(self.bits, self.dither == "subtractive", self.rotations)
+
+    @property
+    def _fields(self) -> struct.Struct:
+        # The range of a rotated array may lie beyond float32.
+        return _ROTATED_FIELDS if self.rotations else _FIELDS
 
     @property
     def unit(self) -> int:
@@ -75,14 +103,17 @@ class StochasticQuantization(Codec):
 
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
         width = fields[-1] or self.bits
-        if width != self.bits and width not in _SUM_WIDTHS:
+        if width != self.bits and (width not in _SUM_WIDTHS or not self.claims.additive):
             raise FormatError(f"sq: codes of {width} bits are not what an encoder writes")
+        units = sq_forms.rotated_units(units, self._form)
         stride = packed_size(units.length, width)
         nbytes = max(units.count - 1, 0) * stride + packed_size(units.last, width)
         return {"codes": PlaneSpec(width, units.count, stride, nbytes)}
 
-    def measure(self, x: Any) -> NDArray[np.float32]:
-        """Return (finite, size // 2**24, size % 2**24, min, max) of `x`, float32."""
+    def measure(self, x: Any) -> NDArray[np.float32] | None:
+        """Return (finite, size // 2**24, size % 2**24, min, max) of `x`, float32; None with rotations."""
+        if self.rotations:
+            return None
         host, _ = to_host(x)
         values = host.float32()
         finite = first_nonfinite(values) < 0
@@ -99,6 +130,8 @@ class StochasticQuantization(Codec):
         IncompatibleError
             If the senders' sizes differ.
         """
+        if self.rotations:
+            return super().merge(None, key=key)
         if stats is None:
             raise ValueError("sq: merge needs the senders' statistics, shape (n, 5)")
         stats = np.asarray(stats, np.float32)
@@ -116,30 +149,41 @@ class StochasticQuantization(Codec):
         bad = first_nonfinite(x)
         codes = np.zeros(self.layout(job.units, job.host.dtype, bytes(self.fields_size))["codes"].nbytes, np.uint8)
         if bad >= 0:
-            return Made({"codes": codes}, _FIELDS.pack(np.nan, np.nan, self.bits), first_bad=bad)
-        if job.shared:
+            return Made({"codes": codes}, self._fields.pack(np.nan, np.nan, self.bits), first_bad=bad)
+        limits = None
+        if job.shared and not self.rotations:
             if len(job.shared.stats) != 2 or not np.isfinite(job.shared.stats).all():
                 raise IncompatibleError("sq: `shared` must come from sq's own merge")
-            low, high = (float(v) for v in job.shared.stats)
+            low, high = limits = float(job.shared.stats[0]), float(job.shared.stats[1])
             if len(x) and not (low <= x.min() and x.max() <= high):
                 raise IncompatibleError(f"x leaves the shared range [{low}, {high}]; measure this very array first")
-        else:
-            low, high = (float(x.min()), float(x.max())) if len(x) else (0.0, 0.0)
-        first = job.start * job.units.length if job.units.by_rows else job.start
+        low, high = limits or (0.0, 0.0)
         if len(x):
-            ops.current().sq_encode(x, job.units.length, low, high, self.bits, job.private, first, codes)
-        return Made({"codes": codes}, _FIELDS.pack(low, high, self.bits))
+            place = sq_forms.Place(job.key, job.private, job.start)
+            low, high = sq_forms.encode(x, job.units, self._form, place, limits, codes)
+        return Made({"codes": codes}, self._fields.pack(low, high, self.bits))
 
     def _decode(
         self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
     ) -> None:
-        low, high, width = _FIELDS.unpack(enc.fields)
-        counts = _counts(enc, units, present)
-        if units.size:
-            codes = np.ascontiguousarray(enc.planes["codes"].data)
+        low, high, width = self._fields.unpack(enc.fields)
+        if not units.size:
+            return
+        codes = np.ascontiguousarray(enc.planes["codes"].data)
+        if self.claims.additive:
+            counts = _counts(enc, units, present)
             ops.current().sq_decode(codes, units.length, low, high, self.bits, width, counts, weight, add, out)
+            return
+        place = sq_forms.Place(enc.key, 0, enc.start)
+        sq_forms.decode(codes, units, self._form, place, (low, high), weight, add, present, out)
+
+    def _may_overflow(self, enc: Encoded) -> bool:
+        low, high, _ = self._fields.unpack(enc.fields)
+        return not self.claims.additive and max(abs(low), abs(high)) > _LARGE
 
     def add(self, a: Encoded, b: Encoded) -> Encoded:
+        if not self.claims.additive:
+            return super().add(a, b)
         if not a.digest or not b.digest:
             raise IncompatibleError(
                 "sq: messages without shared statistics do not add; encode with shared=codec.merge(...)"
@@ -188,9 +232,10 @@ class StochasticQuantization(Codec):
         )
 
     def validate(self, enc: Encoded) -> None:
-        low, high, width = _FIELDS.unpack(enc.fields)
+        low, high, width = self._fields.unpack(enc.fields)
         largest = int(np.max(enc.count, initial=1)) * ((1 << self.bits) - 1)
         range_ok = (np.isfinite(low) and np.isfinite(high) and low <= high) or (np.isnan(low) and np.isnan(high))
+        range_ok &= not max(abs(low), abs(high)) > _BEYOND
         if not range_ok or (width == self.bits) != (largest < 1 << self.bits) or largest >= 1 << width:
             raise FormatError("sq: the range, width and count contradict one another")
 

@@ -141,6 +141,7 @@ class Backend(Protocol):
     def rans_encode(self, symbols: U8, freqs: NDArray[np.uint32], out: U8, /) -> int: ...
 
     def rans_decode(self, data: U8, freqs: NDArray[np.uint32], out: U8, /) -> int: ...
+
     def quicfl_encode(
         self,
         x: F32,
@@ -162,6 +163,7 @@ class Backend(Protocol):
         values: F32,
         /,
     ) -> tuple[int, int]: ...
+
     def quicfl_decode(
         self,
         codes: U8,
@@ -183,6 +185,7 @@ class Backend(Protocol):
         out: F32,
         /,
     ) -> None: ...
+
     def quicfl_add(
         self,
         messages: Sequence[QuicflMessage],
@@ -193,6 +196,49 @@ class Backend(Protocol):
         bits: int,
         shared_bits: int,
         levels: F32,
+        out: F32,
+        /,
+    ) -> None: ...
+
+    def draw_table(self, table: F32, key: int, purpose: int, start: int, out: F32, /) -> None: ...
+
+    def dither_encode(
+        self, x: F32, unit: int, low: float, high: float, bits: int, key: int, start: int, by_rows: bool, codes: U8, /
+    ) -> None: ...
+
+    def dither_decode(
+        self,
+        codes: U8,
+        unit: int,
+        low: float,
+        high: float,
+        bits: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        weight: float,
+        add: bool,
+        present: U8,
+        out: F32,
+        /,
+    ) -> None: ...
+
+    def rotate_units(
+        self, x: F32, unit: int, key: int, start: int, by_rows: bool, rotations: int, full: bool, out: F32, /
+    ) -> None: ...
+
+    def unrotate_units(
+        self,
+        y: F32,
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        rotations: int,
+        full: bool,
+        weight: float,
+        add: bool,
+        present: U8,
         out: F32,
         /,
     ) -> None: ...

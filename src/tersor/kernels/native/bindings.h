@@ -53,5 +53,7 @@ void bind_rans(nb::module_ &m);
 
 // Adds those of bindings_quicfl.cpp.
 void bind_quicfl(nb::module_ &m);
+// And those of bindings_rotated.cpp.
+void bind_rotated(nb::module_ &m);
 
 }  // namespace tersor

@@ -5,6 +5,7 @@
 #include "kernels.h"
 
 #include "bits.h"
+#include "dither_kernels.h"
 #include "eden_kernels.h"
 #include "hadamard.h"
 #include "half.h"
@@ -47,6 +48,8 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     finish_chunk,
     rotate_and_finish,
     round_chunk,
+    dither_chunk,
+    undither_chunk,
     mean_chunk,
     add_bytes,
     half_encode,

@@ -14,7 +14,7 @@ constexpr int kElements = 6;
 inline int mx_bits(int element) { return element < 2 || element == 5 ? 8 : element < 4 ? 6 : 4; }
 
 // Purposes of a random stream.
-constexpr u32 kSigns = 0, kPermutation = 1, kRounding = 2, kSymbols = 4;
+constexpr u32 kSigns = 0, kPermutation = 1, kRounding = 2, kSymbols = 4, kDither = 5;
 
 // A scalar quantizer and the tables that search.h finds codes with; made by make_quantizer.
 struct Quantizer {
@@ -67,6 +67,9 @@ struct Kernels {
   void (*finish)(const float *v, i64 n, const u32 *signs, float f, bool add, f32u *out);
   void (*rotate_and_finish)(float *v, i64 n, i64 padded, const u32 *signs, float f, bool add, bool stream, f32u *out);
   void (*round)(const f32u *x, i64 n, double low, double inverse, int top, u64 key, u64 word, u8 *codes);
+  void (*dither)(const f32u *x, i64 n, double low, double inverse, int top, u64 key, u64 word, u8 *codes);
+  void (*undither)(const u8 *codes, i64 n, double low, double step, u64 key, u64 word, double weight, bool add,
+                   f32u *out);
   void (*mean)(const u32 *sums, i64 n, double count, double low, double step, double weight, bool add, f32u *out);
   void (*add_bytes)(const u8 *a, const u8 *b, i64 n, int width, u8 *out);
   void (*half_encode)(const f32u *x, i64 n, bool bfloat, bool tame, u16u *out);

@@ -125,6 +125,37 @@ void sq_decode(const u8 *codes, i64 d, i64 unit, double low, double high, int bi
   });
 }
 
+void dither_encode(const f32u *x, i64 d, i64 unit, double low, double high, int bits, u64 key, u64 start, bool by_rows,
+                   u8 *codes) {
+  const int top = (1 << bits) - 1;
+  const double inverse = high > low ? top / (high - low) : 0.0;
+  const Stream stream(d, unit, bits);
+  each_piece(d, unit, [&](i64 u, i64 begin, i64 n) {
+    u8 chunk[kChunk];
+    const i64 i = u * unit + begin;
+    const u64 word = static_cast<u64>(begin) + (by_rows ? 0 : start + static_cast<u64>(u * unit));
+    kernels().dither(x + i, n, low, inverse, top, key, word, chunk);
+    kernels().pack(chunk, n, bits, codes + stream.at(u, begin));
+  });
+}
+
+void dither_decode(const u8 *codes, i64 d, i64 unit, double low, double high, int bits, u64 key, u64 start,
+                   bool by_rows, double weight, bool add, const u8 *present, f32u *out) {
+  const double step = (high - low) / ((1 << bits) - 1);
+  const Stream stream(d, unit, bits);
+  each_piece(d, unit, [&](i64 u, i64 begin, i64 n) {
+    f32u *to = out + u * unit + begin;
+    if (present && !present[u]) {
+      for (i64 i = 0; i < n; ++i) to[i] = add ? to[i] + 0.0f : 0.0f;
+      return;
+    }
+    u8 chunk[kChunk];
+    kernels().unpack(codes + stream.at(u, begin), n, bits, chunk);
+    const u64 word = static_cast<u64>(begin) + (by_rows ? 0 : start + static_cast<u64>(u * unit));
+    kernels().undither(chunk, n, low, step, key, word, weight, add, to);
+  });
+}
+
 void sq_add(const u8 *a, int a_width, const u8 *b, int b_width, i64 d, i64 unit, u8 *out, int out_width) {
   const Stream from_a(d, unit, a_width), from_b(d, unit, b_width), to(d, unit, out_width);
   // What an aggregator does all day: a message of narrow codes into an accumulator of whole bytes.

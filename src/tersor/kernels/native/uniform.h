@@ -11,6 +11,12 @@ i64 stream_bytes(i64 d, i64 unit, int bits);
 void sq_encode(const f32u *x, i64 d, i64 unit, double low, double high, int bits, u64 key, u64 first, u8 *codes);
 void sq_decode(const u8 *codes, i64 d, i64 unit, double low, double high, int bits, int width, const u32u *counts,
                double weight, bool add, f32u *out);
+// Subtractive dither; by_rows: every unit uses the words from 0 on. present: null, or one flag a unit.
+void dither_encode(const f32u *x, i64 d, i64 unit, double low, double high, int bits, u64 key, u64 start, bool by_rows,
+                   u8 *codes);
+void dither_decode(const u8 *codes, i64 d, i64 unit, double low, double high, int bits, u64 key, u64 start,
+                   bool by_rows, double weight, bool add, const u8 *present, f32u *out);
+
 void sq_add(const u8 *a, int a_width, const u8 *b, int b_width, i64 d, i64 unit, u8 *out, int out_width);
 
 i64 int8_encode(const f32u *x, i64 d, i64 row, i64 block, std::int8_t *codes, f32u *scales);

@@ -1,6 +1,8 @@
 """The readable NumPy backend: every operation in exact float32 order, the oracle of all others."""
 
 from tersor.kernels.reference.bits import pack, unpack
+from tersor.kernels.reference.dither import dither_decode, dither_encode
+from tersor.kernels.reference.draws import draw_table
 from tersor.kernels.reference.eden import eden_add, eden_decode, eden_encode
 from tersor.kernels.reference.hadamard import fwht, rotate
 from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
@@ -10,10 +12,14 @@ from tersor.kernels.reference.microscaling import mx_decode, mx_encode
 from tersor.kernels.reference.quicfl import quicfl_add, quicfl_decode, quicfl_encode
 from tersor.kernels.reference.random import philox
 from tersor.kernels.reference.rans import count_symbols, rans_decode, rans_encode
+from tersor.kernels.reference.rotated import rotate_units, unrotate_units
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 
 __all__ = [
     "count_symbols",
+    "dither_decode",
+    "dither_encode",
+    "draw_table",
     "eden_add",
     "eden_decode",
     "eden_encode",
@@ -35,8 +41,10 @@ __all__ = [
     "rans_decode",
     "rans_encode",
     "rotate",
+    "rotate_units",
     "sq_add",
     "sq_decode",
     "sq_encode",
     "unpack",
+    "unrotate_units",
 ]

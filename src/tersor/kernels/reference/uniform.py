@@ -42,7 +42,7 @@ def sq_encode(
     below = np.floor(t)
     up = rng.uniform(key, rng.ROUNDING, first, len(x)).astype(np.float64) < t - below
     code = np.clip(below + up, 0, top).astype(np.uint8)
-    _each_unit(code, unit, bits, codes, pack)
+    each_unit(code, unit, bits, codes, pack)
 
 
 def sq_decode(
@@ -67,7 +67,7 @@ def sq_decode(
         Where the result goes, or is added.
     """
     sums: NDArray[Any] = np.empty(len(out), np.uint32)
-    _each_unit(sums, unit, width, codes, lambda rows, bits, packed: unpack(packed, bits, rows))
+    each_unit(sums, unit, width, codes, lambda rows, bits, packed: unpack(packed, bits, rows))
     per_coordinate = np.repeat(counts.astype(np.float64), unit)[: len(out)]
     step = (high - low) / ((1 << bits) - 1)
     mean = sums.astype(np.float64) / np.maximum(per_coordinate, 1)
@@ -94,12 +94,12 @@ def sq_add(
     total = np.zeros(size, np.uint32)
     for packed, width in ((a, a_width), (b, b_width)):
         term: NDArray[Any] = np.empty(size, np.uint32)
-        _each_unit(term, unit, width, packed, lambda rows, bits, data: unpack(data, bits, rows))
+        each_unit(term, unit, width, packed, lambda rows, bits, data: unpack(data, bits, rows))
         total += term
-    _each_unit(total, unit, out_width, out, pack)
+    each_unit(total, unit, out_width, out, pack)
 
 
-def _each_unit(codes: NDArray[Any], unit: int, bits: int, packed: NDArray[np.uint8], call: Any) -> None:
+def each_unit(codes: NDArray[Any], unit: int, bits: int, packed: NDArray[np.uint8], call: Any) -> None:
     """Call `call(codes, bits, packed)` on the full units as one batch and on a shorter last one."""
     full = len(codes) // unit if unit else 0
     stride = (unit * bits + 7) // 8
