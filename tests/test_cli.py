@@ -221,13 +221,12 @@ def recommend(*words: str) -> Any:
 def test_recommend_for_a_mean(here: Path) -> None:
     np.save("x.npy", np.random.default_rng(1).standard_normal(2**16).astype(np.float32))
     found = recommend("x.npy", "--budget", "4.1bit", "--use", "mean", "--senders", "10")
-    row = found["chosen"]["measured"]
-    assert found["chosen"]["codec"] == "eden:4" and row["bits_per_coordinate"] <= 4.1
+        assert found["chosen"]["codec"] == "eden:4" and found["chosen"]["bits_per_coordinate"] <= 4.1
     assert found["chosen"]["score"] == pytest.approx(0.0096 / 10, rel=0.05)
     assert found["chosen"]["score"] <= min(c["score"] for c in found["runners_up"])
     why = {e["codec"]: e["why"] for e in found["excluded"]}
     assert "over the budget" in why["eden:6"] and "over the budget" in why["bf16"]
-    assert all(c["measured"]["bits_per_coordinate"] <= 4.1 for c in found["runners_up"])
+    assert all(c["bits_per_coordinate"] <= 4.1 for c in found["runners_up"])
     biased = recommend("x.npy", "-b", "4.6", "-c", "int4,eden:3,eden:4,scale=biased")
     assert biased["chosen"]["codec"] == "eden:3"
     assert all("biased" in e["why"] for e in biased["excluded"]) and len(biased["excluded"]) == 2
@@ -237,6 +236,15 @@ def test_recommend_counts_everything(here: Path) -> None:
     found = recommend("--demo", "normal:2^14", "--budget", "2bit", "-c", "eden:1,eden:2")
     assert found["chosen"]["codec"] == "eden:1"  # eden:2 takes 2.02 bits with scales and header
     assert any("eden:2 takes 2.0" in note for note in found["notes"])
+
+
+def test_recommend_measures_part_of_large_tensors(here: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"w": torch.randn(5000, 128).bfloat16()}, "m.pt")
+    found = recommend("m.pt", "-b", "4.3", "-u", "search", "-c", "eden:4", "--sample", "2^16")
+    assert found["measured_on"] == 2**16 and found["chosen"]["recall_at_10"] > 0.5
+    size = tersor.Eden(bits=4).nbytes((5000, 128), "bfloat16", axis=-1)
+    assert found["chosen"]["bits_per_coordinate"] == 8 * size / 640_000
 
 
 def test_recommend_for_a_store_may_be_biased(here: Path) -> None:

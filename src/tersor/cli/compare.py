@@ -174,7 +174,7 @@ def _table(rows: list[Row], seeds: int, width: int) -> Table:
         law = [show.number(row.expected), show.number(row.vnmse_told)]
         if not wide:
             law = [show.number(row.vnmse_told if row.expected is None else row.expected)]
-        cells = [name, f"{row.bits:.3f}", *law, show.number(row.vnmse)]
+        cells = [name, f"{row.bits:.3f}" if row.size else "-", *law, show.number(row.vnmse)]
         if seeds > 1:
             cells.append("0" if not row.spread else f"{row.spread:.0e}")
             if wide:

@@ -107,7 +107,7 @@ def _print(chosen: Paper, lines: Sequence[Line], seconds: float) -> None:
         out.print(Text(f"Not available here: {'; '.join(names)}.", "yellow"))
     out.print(
         Text(
-            "notes: the section of the project's working notes on these papers that has the number; PAPERS.md says what "
+            "notes: the section of the project's working notes on these papers with the number; PAPERS.md says what "
             "was read and what was recomputed. <=, >=: theirs is a bound. within: the difference that is accepted.",
             "dim",
         )

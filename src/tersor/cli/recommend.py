@@ -84,7 +84,7 @@ def _print(found: Recommendation, path: str, size: int) -> None:
     out = show.console()
     part = "" if found.measured_on >= size else f", measured on {found.measured_on:,} of them"
     purpose = {"mean": "a mean of many", "store": "a store", "search": "a search"}[found.use]
-    out.print(Text(f"{path}: {size:,} coordinates{part}. For {purpose} at {found.budget:g} bits:"))
+    out.print(Text(f"{path}: {show.plural(size, 'coordinate')}{part}. For {purpose} at {found.budget:g} bits:"))
     if found.chosen is not None:
         out.print(Text(f"\n  {found.chosen.spec}\n", "bold green"))
         for reason in found.reasons:
@@ -100,7 +100,7 @@ def _print(found: Recommendation, path: str, size: int) -> None:
         ]
         made = show.table(*[h for i, h in enumerate(head) if h or not i], "enc GB/s", "dec GB/s")
         for c in filter(None, [found.chosen, *found.runners_up]):
-            cells = [c.spec, f"{c.row.bits:.3f}", show.number(c.row.vnmse)]
+            cells = [c.spec, f"{c.bits:.3f}", show.number(c.row.vnmse)]
             cells += [show.number(c.score)] if found.use == "mean" else []
             if found.use == "search":
                 cells.append("-" if c.recall is None else f"{100 * c.recall:.1f} %")

@@ -21,6 +21,7 @@ from tersor.errors import TersorError
 from tersor.evaluate.bed import format_rate
 from tersor.evaluate.compare import Row, check_finite, compare
 from tersor.evaluate.examples import constructs, default_specs, needs_value
+from tersor.evaluate.measure import host
 from tersor.evaluate.recall import MIN_ROWS, recall
 from tersor.evaluate.sample import sample
 from tersor.registry import codecs, get_codec
@@ -44,6 +45,8 @@ class Candidate:
         Its measurement.
     score : float
         What it is ranked by, smaller is better: the error of a mean, or of one use.
+    bits : float
+        Bits a coordinate of the tensors' messages, everything counted.
     recall : float or None
         Share of the ten nearest rows that are found among the estimates.
     seconds : dict of str to float
@@ -53,6 +56,7 @@ class Candidate:
     spec: str
     row: Row
     score: float
+    bits: float
     recall: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -66,6 +70,7 @@ class Candidate:
         return {
             "codec": self.spec,
             "score": self.score,
+            "bits_per_coordinate": self.bits,
             "recall_at_10": self.recall,
             "seconds": dict(self.seconds),
             "measured": self.row.to_dict(),
@@ -178,21 +183,24 @@ def recommend(
     excluded: list[tuple[str, str]] = []
     near: list[tuple[str, float]] = []
     candidates: list[Candidate] = []
-    for spec in list(specs) if specs is not None else candidate_specs(budget, use, parts, axis):
+    for spec in list(specs) if specs is not None else candidate_specs(budget, use, chosen, axis):
         codec = get_codec(spec)
-        why = _claims_against(codec, use) or _too_large(codec, budget, parts, axis, near)
+        # Where the size is fixed it is known for the whole tensors; else it is that of what is measured.
+        bits = _bits(codec, chosen, axis) if codec.claims.fixed_size else None
+        why = _claims_against(codec, use) or _too_large(codec, budget, bits, near)
         if not why:
             if progress:
                 progress(codec.spec)
             start = Row(codec.spec, seeds, expected=codec.expected_error())
             row = sum((compare(x, [spec], seeds=seeds, axis=axis)[0] for x in parts.values()), start)
-            why = _measured_against(row, codec, use, budget)
+            bits = row.bits if bits is None else bits
+            why = _measured_against(row, codec, use, budget, bits)
             if not why:
                 score = row.error_of_mean(senders) if use == "mean" else row.vnmse
-                candidates.append(Candidate(codec.spec, row, score, seconds=_seconds(row, links)))
+                candidates.append(Candidate(codec.spec, row, score, bits, seconds=_seconds(row, links)))
         if why:
             excluded.append((codec.spec, why))
-    candidates.sort(key=lambda c: (c.score, c.row.bits))
+    candidates.sort(key=lambda c: (c.score, c.bits))
     if by_rows:
         candidates = _by_recall(candidates, parts)
     first = candidates[0] if candidates else None
@@ -247,24 +255,19 @@ def _claims_against(codec: Codec, use: str) -> str:
     return ""
 
 
-def _too_large(
-    codec: Codec, budget: float, tensors: Mapping[str, Any], axis: int | None, near: list[tuple[str, float]]
-) -> str:
-    if not codec.claims.fixed_size:
-        return ""
-    bits = _bits(codec, tensors, axis)
-    if bits <= budget:
+def _too_large(codec: Codec, budget: float, bits: float | None, near: list[tuple[str, float]]) -> str:
+    if bits is None or bits <= budget:
         return ""
     if bits <= budget * (1 + _NEAR):
         near.append((codec.spec, bits))
     return f"over the budget: {bits:.3f} bits a coordinate"
 
 
-def _measured_against(row: Row, codec: Codec, use: str, budget: float) -> str:
+def _measured_against(row: Row, codec: Codec, use: str, budget: float, bits: float) -> str:
     if row.problem:
         return f"cannot encode this: {row.problem}"
-    if row.bits > budget:
-        return f"over the budget: {row.bits:.3f} bits a coordinate"
+    if bits > budget:
+        return f"over the budget: {bits:.3f} bits a coordinate"
     if use == "mean" and row.verdict == "biased" and not codec.claims.rounds_to_nearest:
         return f"biased on this tensor: {100 * (row.bias_share or 0):.0f} % of its error outlasts averaging"
     if row.vnmse >= 1:
@@ -280,7 +283,7 @@ def _by_recall(candidates: list[Candidate], tensors: Mapping[str, Any]) -> list[
     """Put those first that find as many of the nearest rows as any, but for a hundredth."""
     rows: NDArray[np.float32] | None = None
     for x in tensors.values():
-        flat = np.asarray(x, np.float32).reshape(-1, x.shape[-1])
+        flat = host(x).float32().reshape(-1, x.shape[-1])
         if len(flat) >= MIN_ROWS and (rows is None or flat.size > rows.size):
             rows = flat
     if rows is None:
@@ -297,7 +300,7 @@ def _reasons(
     if first is None:
         return []
     row = first.row
-    found = [f"It takes {row.bits:.3f} bits a coordinate, headers and scales included."]
+    found = [f"It takes {first.bits:.3f} bits a coordinate, headers and scales included."]
     if use == "mean":
         kind = "It claims to be unbiased" if first.claims.unbiased else "It rounds to a fine grid"
         shows = {"unbiased": ", and no bias shows", "exact": ", and is exact here"}.get(row.verdict, "")
@@ -319,7 +322,7 @@ def _reasons(
             found.append(f"Next is {second.spec} with {100 * second.recall:.1f} % and an error of {second.score:.3g}.")
         elif second.score > first.score > 0:
             found.append(
-                f"Next is {second.spec}: {second.score / first.score:.2f} times the error, {second.row.bits:.3f} bits."
+                f"Next is {second.spec}: {second.score / first.score:.2f} times the error, {second.bits:.3f} bits."
             )
     biased = [spec for spec, why in excluded if why.startswith("biased")]
     if use == "mean" and biased:
