@@ -206,8 +206,9 @@ def _lengths(effort: Effort) -> Iterator[Line]:
                 found.append(nmse(x, np.concatenate(parts)))
             return float(np.mean(found))
 
+        # Short chunks err a little less than long ones (notes 4), so the split is 1 to 2 % below these few draws of it.
         yield line(
-            "d=1000 as 512+256+128+64+32+8", "notes 2.4", split, split_error, spec, tolerance=0.02 * effort.loose
+            "d=1000 as 512+256+128+64+32+8", "notes 2.4", split, split_error, spec, tolerance=0.03 * effort.loose
         )
 
 
