@@ -85,6 +85,6 @@ PAPER = Paper(
     arxiv="2105.08339",
     shows="one bit with an error that no input can worsen: (1 - 2/pi)(1 - 1/d) biased, pi/2 - 1 unbiased",
     seconds=15,
-    full_seconds=60,
+    full_seconds=90,
     run=run,
 )

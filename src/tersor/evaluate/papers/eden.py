@@ -13,7 +13,7 @@ from tersor.evaluate.papers.base import Curve, Effort, Figure, Line, Paper, line
 from tersor.evaluate.papers.measure import (
     mean_errors,
     one_sided_lognormal,
-    uniform_rotation_errors,
+    sphere_errors,
     vnmse,
 )
 from tersor.metrics import nmse
@@ -155,7 +155,7 @@ def _lost(effort: Effort) -> Iterator[Line]:
 
 def _short(effort: Effort) -> Iterator[Line]:
     for bits, d, biased, unbiased, one in _SHORT:
-        found = uniform_rotation_errors(d, bits, effort.draws(12_000))
+        found = sphere_errors(d, bits, effort.draws(12_000))
         for scale, theirs in (("biased", biased), ("unbiased", unbiased), ("one", one)):
             yield Line(
                 f"uniform rotation, short vectors, scale={scale}",
@@ -189,7 +189,7 @@ PAPER = Paper(
     venue="ICML 2022",
     arxiv="2108.08842",
     shows="any rate, an error that no input can worsen, 1/n of it for n senders, and a closed law of lost parts",
-    seconds=20,
+    seconds=15,
     full_seconds=60,
     run=run,
 )

@@ -14,6 +14,7 @@ from tersor.metrics import nmse
 from tersor.quantize import lloyd_max
 
 Vector = NDArray[np.float32]
+_SCALES = ("biased", "unbiased", "norm", "one")
 Draw = Callable[[np.random.Generator, int], Vector]
 
 
@@ -107,22 +108,31 @@ def uniform_rotation_errors(size: int, bits: int, draws: int) -> dict[str, float
 
     One matrix rotates `size` basis vectors, so it gives `size` draws.
     """
-    levels = lloyd_max.levels(bits).astype(np.float64)
-    edges = (levels[:-1] + levels[1:]) / 2
-    sums = {"biased": 0.0, "unbiased": 0.0, "norm": 0.0, "one": 0.0}
     matrices, rng = -(-draws // size), np.random.default_rng(size)
     at_once = max(1, (1 << 18) // size**2)
+    sums = np.zeros(len(_SCALES))
     for begin in range(0, matrices, at_once):
-        # Columns are rotated basis vectors, of norm 1.
-        y = _haar(rng, min(at_once, matrices - begin), size)
-        q = levels[np.searchsorted(edges, y * np.sqrt(size), side="right")]
-        dot, square = np.sum(y * q, axis=1), np.sum(q * q, axis=1)
-        sine2 = 1 - dot**2 / square
-        sums["biased"] += float(sine2.sum())
-        sums["unbiased"] += float((sine2 / (1 - sine2)).sum())
-        sums["norm"] += float((2 * (1 - np.sqrt(1 - sine2))).sum())
-        sums["one"] += float((1 - 2 * dot / np.sqrt(size) + square / size).sum())
-    return {name: value / (matrices * size) for name, value in sums.items()}
+        rotated = _haar(rng, min(at_once, matrices - begin), size)  # columns: rotated basis vectors
+        sums += _errors(np.swapaxes(rotated, 1, 2).reshape(-1, size), bits)
+    return dict(zip(_SCALES, (sums / (matrices * size)).tolist(), strict=True))
+
+
+def sphere_errors(size: int, bits: int, draws: int) -> dict[str, float]:
+    """Return what `uniform_rotation_errors` estimates, from points on the sphere: a uniformly rotated vector is one."""
+    y = np.random.default_rng(size).standard_normal((draws, size))
+    y /= np.sqrt(np.einsum("ij,ij->i", y, y))[:, None]
+    return dict(zip(_SCALES, (_errors(y, bits) / draws).tolist(), strict=True))
+
+
+def _errors(y: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
+    """Sum over rows of norm 1 of the errors with every scale."""
+    levels = lloyd_max.levels(bits).astype(np.float64)
+    size = y.shape[-1]
+    q = levels[np.searchsorted((levels[:-1] + levels[1:]) / 2, y * np.sqrt(size), side="right")]
+    dot, square = np.einsum("ij,ij->i", y, q), np.einsum("ij,ij->i", q, q)
+    sine2 = 1 - dot**2 / square
+    one = 1 - 2 * dot / np.sqrt(size) + square / size
+    return np.array([sine2.sum(), (sine2 / (1 - sine2)).sum(), (2 * (1 - np.sqrt(1 - sine2))).sum(), one.sum()])
 
 
 def _haar(rng: np.random.Generator, count: int, size: int) -> NDArray[np.float64]:

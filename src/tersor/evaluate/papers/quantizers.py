@@ -44,6 +44,7 @@ class _Method:
     errors: tuple[float, ...]
     steady: bool = True
     slack: float = 0.03
+    tails: float = 0.0  # the slack for LogNormal and sparse vectors, where it is larger
     shared: bool = False
 
 
@@ -68,11 +69,11 @@ _METHODS = (
     _Method("sq:1,dither=subtractive", (3.61, 5.16, 8.6, 33.3, 259, 234, 3.7), steady=False),
     _Method("sq:2,dither=subtractive", (0.397, 0.571, 0.956, 3.70, 28.7, 26.1, 0.412), steady=False),
     _Method("sq:4,dither=subtractive", (0.0159, 0.0230, 0.0382, 0.148, 1.15, 1.04, 0.0164), steady=False),
-    _Method("qsgd:2,block=full", (23.8, 97, 789, 75, 602, 9.1, 7.7)),
-    _Method("qsgd:5,block=full", (0.752, 5.8, 53, 4.3, 40, 0.127, 0.42), slack=0.06),
+    _Method("qsgd:2,block=full", (23.8, 97, 789, 75, 602, 9.1, 7.7), slack=0.12, tails=0.3),
+    _Method("qsgd:5,block=full", (0.752, 5.8, 53, 4.3, 40, 0.127, 0.42), slack=0.08, tails=0.2),
     _Method("sign:block=full", (0.3624, 0.3634, 0.3631, 0.6289, 0.6358, 0.9875, 0.0633)),
     _Method("terngrad:block=full", (1.77, 2.23, 3.10, 11.0, 32.6, 1.35, 1.11), steady=False),
-    _Method("natural", (0.0816, 0.0813, 0.0821, 0.0822, 0.0834, 0.0730, 0.0084)),
+    _Method("natural", (0.0816, 0.0813, 0.0821, 0.0822, 0.0834, 0.0730, 0.0084), tails=0.2),
 )
 
 
@@ -83,7 +84,8 @@ def run(effort: Effort) -> Iterator[Line | Figure]:
             if 1 << column.log2 > effort.largest:
                 continue
             # One draw of 2^20 scatters little where the error is an average over all coordinates.
-            slack = method.slack * (1.5 if column.log2 == 10 or column.senders > 1 else 1.0) * effort.loose
+            base = method.slack if column.draw is normal else max(method.slack, method.tails)
+            slack = base * (1.5 if column.log2 == 10 or column.senders > 1 else 1.0) * effort.loose
             if not method.steady:
                 slack = (0.12 if column.draw is normal else 0.45 if not column.single else 0.8) * min(effort.loose, 1.3)
             yield line(
@@ -107,7 +109,7 @@ PAPER = Paper(
     venue="NeurIPS 2021, ICML 2022, ICML 2024",
     arxiv="2105.08339, 2108.08842, 2205.13341",
     shows="what 1 to 4 bits cost with each on normal, lognormal and sparse vectors, alone and in a mean of 10",
-    seconds=30,
-    full_seconds=120,
+    seconds=15,
+    full_seconds=90,
     run=run,
 )

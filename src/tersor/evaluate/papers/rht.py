@@ -219,7 +219,7 @@ PAPER = Paper(
     venue="2026",
     arxiv="2605.06014",
     shows="one round of signs and Hadamard transform is biased on sparse vectors; two mend scalar codes, three pairs",
-    seconds=20,
-    full_seconds=60,
+    seconds=10,
+    full_seconds=40,
     run=run,
 )

@@ -109,7 +109,7 @@ PAPER = Paper(
     venue="2026",
     arxiv="2604.18555",
     shows="EDEN's scale is never worse than S = 1, and 2 bits of it beat 3 bits of TurboQuant_prod",
-    seconds=15,
-    full_seconds=60,
+    seconds=10,
+    full_seconds=30,
     run=run,
 )
