@@ -4,11 +4,13 @@ import csv
 import io
 import math
 
+import numpy as np
 import pytest
 
 from tersor.errors import TersorError
 from tersor.evaluate.papers import DEFAULT, FULL, PAPERS, SMALL, Effort, Figure, Line, get_paper
 from tersor.evaluate.papers.base import NOT_AVAILABLE, find_codec, line
+from tersor.evaluate.papers.measure import _haar, sphere_errors, uniform_rotation_errors
 from tersor.evaluate.papers.output import draw, to_csv
 from tersor.registry import codecs
 
@@ -96,3 +98,11 @@ def test_csv_and_png() -> None:
     pytest.importorskip("matplotlib")
     for figure in figures:
         assert draw(figure, "source").startswith(b"\x89PNG")
+
+
+def test_dense_rotations_are_orthogonal() -> None:
+    q = _haar(np.random.default_rng(0), 3, 64)
+    assert np.allclose(q @ np.swapaxes(q, 1, 2), np.eye(64), atol=1e-10)
+    # The same errors as of points on the sphere, up to chance.
+    dense, sphere = uniform_rotation_errors(64, 2, 2048), sphere_errors(64, 2, 2048)
+    assert dense == pytest.approx(sphere, rel=0.02)
