@@ -87,6 +87,7 @@ class Codec:
     name: ClassVar[str] = ""
     claims: ClassVar[Claims] = Claims()
     fields_size: ClassVar[int] = 0
+    examples: ClassVar[tuple[str, ...]] = ()  # specs worth comparing; where none, several widths of the first field
 
     # What a subclass provides.
 

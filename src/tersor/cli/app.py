@@ -16,6 +16,8 @@ from tersor.cli.compare import compare
 from tersor.cli.files import compress, decompress
 from tersor.cli.info import codecs, doctor
 from tersor.cli.inspect import inspect
+from tersor.cli.paper import paper
+from tersor.cli.recommend import recommend
 from tersor.errors import TersorError
 
 TRACEBACK = "TERSOR_TRACEBACK"
@@ -100,7 +102,7 @@ def build() -> typer.Typer:
     except ImportError:
         train = _no_train
     made.command("train")(train)
-    for command in (compare, compress, decompress, inspect, bench, codecs, doctor):
+    for command in (compare, recommend, compress, decompress, inspect, paper, bench, codecs, doctor):
         made.command(command.__name__)(command)
     return made
 

@@ -1,50 +1,46 @@
-"""`tersor compare`: one tensor, many codecs; prints sizes, errors and speeds."""
+"""`tersor compare`: one tensor, many codecs; prints sizes, errors, biases and speeds."""
 
 from __future__ import annotations
 
 import statistics
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from tersor.cli import show
+from tersor.cli.source import Demo, File, Key, heading, open_source
 from tersor.errors import TersorError
-from tersor.evaluate.compare import Row, default_specs
+from tersor.evaluate.compare import Row, default_specs, sort_rows
 from tersor.evaluate.compare import compare as measure
-from tersor.evaluate.readers import Tensor, TensorFile, open_tensors
+from tersor.evaluate.readers import TensorFile
 from tersor.evaluate.writers import check_target, replacing
 from tersor.registry import get_codec
 from tersor.specs import split_list
 
 _EACH = 3  # with more tensors than this, only the total is printed unless --each
-_WIDE = 100
+_WIDE = 112
 
 
 def compare(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A .npy, .npz, .safetensors or .pt file.")] = None,
+    file: File = None,
     codecs: Annotated[
         str | None,
         typer.Option("--codecs", "-c", metavar="SPECS", help="Separated by commas.", show_default="all codecs"),
     ] = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option("--key", "-k", metavar="NAME", help="Only this tensor of the file; may be repeated."),
-    ] = None,
+    all_codecs: Annotated[
+        bool, typer.Option("--all", metavar="", help="Every codec that there is, beside those of --codecs.")
+    ] = False,
+    key: Key = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Encode from this many seeds; shows bias.", min=1)] = 5,
-    axis: Annotated[
-        int | None, typer.Option(help="-1: every row has a scale of its own.", show_default="one vector")
-    ] = None,
-    normal: Annotated[
-        str | None, typer.Option(metavar="N", help="No file: N normal values, such as 2^20 or 1e6.")
-    ] = None,
-    lognormal: Annotated[
-        str | None, typer.Option(metavar="N", help="No file: N lognormal values with random signs, heavy-tailed.")
-    ] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", metavar="", help="Every row has a scale of its own (axis -1).")
+    ] = False,
+    axis: Annotated[int | None, typer.Option(hidden=True)] = None,
+    demo: Demo = None,
     each: Annotated[bool, typer.Option("--each", metavar="", help="A table for every tensor, however many.")] = False,
     json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON: every tensor, every number.")] = False,
     png: Annotated[Path | None, typer.Option(metavar="PATH", help="Draw error against bits into this file.")] = None,
@@ -54,8 +50,10 @@ def compare(
 
     Everything is measured: encoded, turned into bytes, decoded, and compared with the original, from several seeds.
     """
-    source = _source(file, normal, lognormal, key or [])
-    specs = [get_codec(spec).spec for spec in (default_specs() if codecs is None else split_list(codecs))]
+    source = open_source(file, demo, key)
+    axis = -1 if rows else axis
+    wanted = ([] if codecs is None else split_list(codecs)) + (default_specs() if all_codecs or codecs is None else [])
+    specs = list(dict.fromkeys(get_codec(spec).spec for spec in wanted))
     if not specs:
         raise TersorError("--codecs names no codec")
     if png is not None:
@@ -64,9 +62,10 @@ def compare(
         check_target(png, force=force)
         if find_spec("matplotlib") is None:
             raise TersorError("--png needs matplotlib: pip install 'tersor[plot]'")
-    parts = _run(source, specs, seeds, axis)
-    total = [sum((rows[i] for rows in parts.values()), Row(spec, seeds)) for i, spec in enumerate(specs)]
-    total = [_with_law(row) for row in total]
+    parts = run(source, specs, seeds, axis)
+    total = sort_rows(
+        [_with_law(sum((found[i] for found in parts.values()), Row(s, seeds))) for i, s in enumerate(specs)]
+    )
     if json:
         show.print_json(
             {
@@ -76,8 +75,8 @@ def compare(
                 "skipped": list(source.others),
                 "tensors": [
                     {"name": n, "shape": source.tensors[n].shape, "dtype": source.tensors[n].dtype}
-                    | {"codecs": [row.to_dict() for row in rows]}
-                    for n, rows in parts.items()
+                    | {"codecs": [row.to_dict() for row in sort_rows(found)]}
+                    for n, found in parts.items()
                 ],
                 "total": [row.to_dict() for row in total],
             }
@@ -88,54 +87,8 @@ def compare(
         _draw(png, source, total, quiet=json)
 
 
-def _source(file: Path | None, normal: str | None, lognormal: str | None, keys: list[str]) -> TensorFile:
-    given = [g for g in (file, normal, lognormal) if g is not None]
-    if len(given) != 1:
-        raise TersorError("name one file, or --normal N, or --lognormal N")
-    if file is None:
-        if keys:
-            raise TersorError("--key chooses a tensor of a file")
-        return _synthetic("normal" if lognormal is None else "lognormal", str(given[0]))
-    source = open_tensors(file)
-    unknown = [k for k in keys if k not in source.tensors]
-    if unknown:
-        raise TersorError(f"{file} has no float tensor {unknown[0]!r}; it has {_names(source)}")
-    if keys:
-        return TensorFile(source.path, {k: source.tensors[k] for k in keys})
-    if not source:
-        raise TersorError(f"{file} holds no float tensor" + (f", only {source.others_text()}" if source.others else ""))
-    return source
-
-
-def _names(source: TensorFile, limit: int = 8) -> str:
-    names = list(source)
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
-
-
-def _synthetic(kind: str, text: str) -> TensorFile:
-    size = _size(text)
-
-    def load() -> Any:
-        rng = np.random.default_rng(0)
-        x = rng.standard_normal(size, np.float32)
-        return x if kind == "normal" else np.exp(x) * rng.choice(np.array([-1, 1], np.float32), size)
-
-    return TensorFile(Path(f"{size:,} {kind} values"), {kind: Tensor("float32", (size,), load)})
-
-
-def _size(text: str) -> int:
-    base, power, exponent = text.replace("**", "^").partition("^")
-    try:
-        size = float(base) ** int(exponent) if power else float(base.replace(",", "").replace("_", ""))
-        whole = int(size)
-    except (ValueError, OverflowError):
-        whole = 0
-    if not 1 <= whole <= 2**32 or whole != size:
-        raise TersorError(f"{text!r} is not a number of values; write 65536, 1e6 or 2^20")
-    return whole
-
-
-def _run(source: TensorFile, specs: list[str], seeds: int, axis: int | None) -> dict[str, list[Row]]:
+def run(source: TensorFile, specs: list[str], seeds: int, axis: int | None) -> dict[str, list[Row]]:
+    """Measure every codec on every tensor, with a bar."""
     parts = {}
     with show.progress("comparing", sum(t.size * len(specs) for t in source.tensors.values())) as begin:
         for name, tensor in source.tensors.items():
@@ -161,9 +114,8 @@ def _print(source: TensorFile, parts: dict[str, list[Row]], total: list[Row], se
     out = show.console()
     if len(parts) == 1 or each or len(parts) <= _EACH:
         for name, rows in parts.items():
-            tensor = source.tensors[name]
-            out.print(Text(_heading(source, name, tensor), "bold"))
-            out.print(_table(rows, seeds, out.width))
+            out.print(Text(heading(source, name), "bold"))
+            out.print(_table(sort_rows(rows), seeds, out.width))
             out.print()
     if len(parts) > 1:
         size = sum(t.size for t in source.tensors.values())
@@ -181,53 +133,68 @@ def _print(source: TensorFile, parts: dict[str, list[Row]], total: list[Row], se
         out.print(Text("--each prints a table for every tensor.", "dim"))
 
 
-def _heading(source: TensorFile, name: str, tensor: Tensor) -> str:
-    if not source.path.suffix:
-        return f"{source.path}, {tensor.dtype}"
-    place = "" if name == source.path.stem else f", {name}"
-    return f"{source.path}{place}: {tensor.dtype}, {show.shape(tensor.shape)}"
-
-
 def _legend(seeds: int, wide: bool) -> str:
+    several = f"error: vNMSE, ||x_hat - x||^2 / ||x||^2, mean and standard deviation over {show.plural(seeds, 'seed')}"
+    if not wide:
+        lines = ["bits: a coordinate, from the bytes of the message, header included."]
+        lines += [several + ".", "predicted: by the codec's law, else by the sender for this very message."]
+        if seeds > 1:
+            lines.append("bias: the share of the error that no averaging removes, or that none shows.")
+        return "\n".join([*lines, "GB/s: of float32 values, median of several."])
     lines = [
-        "bits: a coordinate, from the bytes of the message, header included.",
-        f"error: vNMSE, ||x_hat - x||^2 / ||x||^2, mean of {show.plural(seeds, 'seed')}; law: as predicted.",
-        "max: largest error of a coordinate. GB/s: of float32 values, median of several.",
+        "bits: a coordinate, from the bytes of the message, header included. max: largest error of a coordinate. "
+        "GB/s: of float32 values, median of several."
     ]
+    lines.append(several + "; law: as predicted; sender: as it knew (enc.error).")
     if seeds > 1:
-        lines.insert(2, "bias: share of the error that averaging over seeds leaves; 0 % if unbiased.")
-    if seeds > 1 and wide:
-        lines[2] += f" mean of {seeds}: error of the mean of all estimates."
+        lines.append(
+            f"mean of {seeds}: error of the mean of all estimates; by chance: what it would be without bias; "
+            "bias: share that no averaging removes."
+        )
     return "\n".join(lines)
+
+
+def _columns(seeds: int, wide: bool) -> list[str]:
+    several = seeds > 1
+    if not wide:
+        return ["codec", "bits", "predicted", "error", *(["+-", "bias"] if several else []), "enc GB/s", "dec GB/s"]
+    means = ["+-", f"mean of {seeds}", "by chance", "bias"] if several else []
+    return ["codec", "bits", "law", "sender", "error", *means, "max", "enc GB/s", "dec GB/s"]
 
 
 def _table(rows: list[Row], seeds: int, width: int) -> Table:
     wide = width >= _WIDE
-    means = [f"mean of {seeds}"] if seeds > 1 else []
-    names = ["codec", "bits", "error", "law"]
-    names += [*(means if wide else []), "bias", "max", "enc GB/s", "dec GB/s"]
-    names += ["enc/copy", "dec/copy"] if wide else []
+    names = _columns(seeds, wide)
     made = show.table(*names)
     for row in rows:
-        name = row.codec if wide else row.codec.replace(",", ",\n")
+        name = row.codec.replace(",", ",\n")
         if row.problem:
             made.add_row(name, "cannot", style="yellow")
             continue
-        cells = [name, f"{row.bits:.3f}", show.number(row.vnmse), show.number(row.expected)]
-        if wide and means:
-            cells.append(show.number(row.vnmse_of_mean))
-        # An estimate from few seeds may come out a little below 0.
-        cells += ["-" if row.bias is None else f"{max(0.0, 100 * row.bias):.0f} %", show.number(row.largest)]
-        cells += [_speed(row, row.encode_s), _speed(row, row.decode_s)]
-        if wide:
-            cells += [f"{row.copy_s / s:.2f}" if s else "-" for s in (row.encode_s, row.decode_s)]
-        made.add_row(*cells)
+        law = [show.number(row.expected), show.number(row.vnmse_told)]
+        if not wide:
+            law = [show.number(row.vnmse_told if row.expected is None else row.expected)]
+        cells = [name, f"{row.bits:.3f}" if row.size else "-", *law, show.number(row.vnmse)]
+        if seeds > 1:
+            cells.append("0" if not row.spread else f"{row.spread:.0e}")
+            if wide:
+                cells += [show.number(row.vnmse_of_mean), show.number(row.vnmse / seeds)]
+            cells.append(_bias(row, wide))
+        cells += [show.number(row.largest)] if wide else []
+        made.add_row(*cells, _speed(row, row.encode_s), _speed(row, row.decode_s))
     timed = [row for row in rows if row.copy_s]
     if timed:
         copy = _speed(timed[0], statistics.median(row.copy_s for row in timed))
-        tail = [copy, copy, "1.00", "1.00"] if wide else [copy, copy]
-        made.add_row("memcpy", "32.000", *[""] * (len(names) - len(tail) - 2), *tail, style="dim")
+        made.add_row("memcpy", "32.000", *[""] * (len(names) - 4), copy, copy, style="dim")
     return made
+
+
+def _bias(row: Row, wide: bool) -> str:
+    if row.verdict == "biased" and row.bias_share is not None:
+        share = 100 * row.bias_share
+        text = f"{min(share, 100):.0f} %" if share >= 1 else "< 1 %"
+        return f"biased {text}" if wide else text
+    return row.verdict or "-"
 
 
 def _speed(row: Row, seconds: float) -> str:
@@ -239,7 +206,7 @@ def _draw(png: Path, source: TensorFile, total: list[Row], quiet: bool) -> None:
     from tersor.evaluate.compare_plot import draw
 
     size = sum(t.size for t in source.tensors.values())
-    title = source.path.name if "values" in source.path.name else f"{source.path.name}: {size:,} coordinates"
+    title = source.path if isinstance(source.path, str) else f"{source.path.name}: {size:,} coordinates"
     picture = draw(total, f"Error against size, {title}")
     with replacing(png) as partial:
         partial.write_bytes(picture)

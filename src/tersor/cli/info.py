@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tersor.cli import show
 from tersor.codec import Codec
+from tersor.evaluate.examples import examples
 from tersor.registry import codecs as registered
 from tersor.registry import get_codec
 
@@ -37,13 +38,13 @@ def codecs(
     out = show.console()
     made = show.table("codec", "what it guarantees, its fields, its error", left=2)
     for name, cls in found.items():
-        examples = _examples(name, cls)
-        about = Text(", ".join(text for claim, text in _CLAIMS.items() if getattr(examples[0][1].claims, claim)))
+        settings = _examples(name, cls)
+        about = Text(", ".join(text for claim, text in _CLAIMS.items() if getattr(settings[0][1].claims, claim)))
         fields = [f for f in dataclasses.fields(cls) if f.init]
         if fields:
             about.append(f"\nfields: {', '.join(map(_field, fields))}", "dim")
-        about.append(f"\nvNMSE: {examples[0][1].claims.error_law}")
-        known = [(spec.rpartition(":")[2], codec.expected_error()) for spec, codec in examples]
+        about.append(f"\nvNMSE: {settings[0][1].claims.error_law}")
+        known = [(spec.rpartition(":")[2], codec.expected_error()) for spec, codec in settings]
         if len(known) > 1 and known[0][1] is not None:
             about.append("\n" + ", ".join(f"{bits}: {show.number(error)}" for bits, error in known))
         made.add_row(Text(f"{name}{_first(cls)}", "bold"), about)
@@ -66,20 +67,11 @@ def _word(value: Any) -> str:
 
 
 def _examples(name: str, cls: type[Codec]) -> list[tuple[str, Codec]]:
-    """Codecs at 1 to 8 bits where the first field has no default, else the default one."""
-    if not _first(cls):
-        return [(name, cls())]
-    made = []
-    for value in range(1, 9):
-        try:
-            made.append((f"{name}:{value}", get_codec(f"{name}:{value}")))
-        except (TypeError, ValueError):
-            continue
-    return made
+    return [(spec, get_codec(spec)) for spec in examples(name, cls)]
 
 
 def _describe(name: str, cls: type[Codec]) -> dict[str, Any]:
-    examples = _examples(name, cls)
+    settings = _examples(name, cls)
     fields = [
         {"name": f.name, "required": f.default is dataclasses.MISSING}
         | ({} if f.default is dataclasses.MISSING else {"default": f.default})
@@ -89,8 +81,8 @@ def _describe(name: str, cls: type[Codec]) -> dict[str, Any]:
     return {
         "name": name,
         "fields": fields,
-        "claims": dataclasses.asdict(examples[0][1].claims),
-        "expected_error": {spec: codec.expected_error() for spec, codec in examples},
+        "claims": dataclasses.asdict(settings[0][1].claims),
+        "expected_error": {spec: codec.expected_error() for spec, codec in settings},
     }
 
 

@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tersor.codec import Codec
 from tersor.encoded import Encoded
-from tersor.errors import RangeError, TersorError
-from tersor.evaluate.measure import Errors, errors, host, pieces, ratio, squared, wide
-from tersor.registry import codecs, get_codec
+from tersor.errors import TersorError
+from tersor.evaluate.bias import Bias
+from tersor.evaluate.bias import estimate as estimate_bias
+from tersor.evaluate.examples import default_specs
+from tersor.evaluate.measure import errors, host, pieces, ratio, squared, wide
+from tersor.registry import get_codec
+from tersor.units import check_axis
+
+__all__ = ["Row", "compare", "default_specs", "sort_rows"]
 
 _MIN_RUNS = 5
 _SPARE_SECONDS = 0.5  # no run is added for the median when those before took this long together
-_FAMILIES = {"eden": ("1", "2", "3", "4", "6", "8"), "sq": ("4", "8")}
-_ALIASES = ("drive",)  # the same as eden:1
-
-
-def default_specs() -> list[str]:
-    """Return specs of all registered codecs, several widths of those that have one, none first.
-
-    Examples
-    --------
-    >>> "eden:4" in default_specs()
-    True
-    """
-    specs = []
-    for name in codecs():
-        if name in _ALIASES:
-            continue
-        candidates = [f"{name}:{value}" for value in _FAMILIES.get(name, ())] or [name, f"{name}:4"]
-        usable = [spec for spec in candidates if _constructs(spec)]
-        specs += usable if name in _FAMILIES else usable[:1]
-    return sorted(specs, key=lambda spec: -get_codec(spec).nbytes((4096,)))
-
-
-def _constructs(spec: str) -> bool:
-    try:
-        get_codec(spec)
-    except (ValueError, TypeError):
-        return False
-    return True
+_NO_BIAS = Bias()
+_CANNOT = (TersorError, ValueError, TypeError, ArithmeticError, MemoryError, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -62,16 +43,20 @@ class Row:
         Coordinates.
     nbytes : int
         Of the message, header and padding included.
-    squared : float
-        ``||x_hat - x||**2``, mean over seeds.
+    each : tuple of float
+        ``||x_hat - x||**2`` of every seed.
     squared_of_mean : float
         ``||mean over seeds of x_hat - x||**2``.
     energy : float
         ``||x||**2``.
     largest : float
         Largest error of a coordinate.
+    bias : Bias
+        Estimate of ``||E x_hat - x||**2``.
     expected : float or None
         The vNMSE that the codec's law predicts; None if it depends on the input.
+    told : float or None
+        Squared error that the senders knew of (`Encoded.error`), mean over seeds; None if they know none.
     encode_s, decode_s, copy_s : float
         Median seconds of encoding, decoding, and copying the same number of float32 values.
     problem : str
@@ -82,11 +67,13 @@ class Row:
     seeds: int
     size: int = 0
     nbytes: int = 0
-    squared: float = 0.0
+    each: tuple[float, ...] = ()
     squared_of_mean: float = 0.0
     energy: float = 0.0
     largest: float = 0.0
+    bias: Bias = _NO_BIAS
     expected: float | None = None
+    told: float | None = None
     encode_s: float = 0.0
     decode_s: float = 0.0
     copy_s: float = 0.0
@@ -98,11 +85,13 @@ class Row:
             seeds=self.seeds,
             size=self.size + other.size,
             nbytes=self.nbytes + other.nbytes,
-            squared=self.squared + other.squared,
+            each=_added(self.each, other.each),
             squared_of_mean=self.squared_of_mean + other.squared_of_mean,
             energy=self.energy + other.energy,
             largest=max(self.largest, other.largest),
+            bias=self.bias + other.bias,
             expected=self.expected,
+            told=_told(self, other),
             encode_s=self.encode_s + other.encode_s,
             decode_s=self.decode_s + other.decode_s,
             copy_s=self.copy_s + other.copy_s,
@@ -115,9 +104,24 @@ class Row:
         return ratio(8 * self.nbytes, self.size)
 
     @property
+    def squared(self) -> float:
+        """``||x_hat - x||**2``, mean over seeds."""
+        return sum(self.each) / len(self.each) if self.each else 0.0
+
+    @property
     def vnmse(self) -> float:
         """Error of one encoding, mean over seeds."""
         return ratio(self.squared, self.energy)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds of the error of one encoding; None of one seed."""
+        return ratio(statistics.stdev(self.each), self.energy) if len(self.each) > 1 else None
+
+    @property
+    def vnmse_told(self) -> float | None:
+        """Error that the senders knew of, mean over seeds."""
+        return None if self.told is None else ratio(self.told, self.energy)
 
     @property
     def vnmse_of_mean(self) -> float:
@@ -125,14 +129,22 @@ class Row:
         return ratio(self.squared_of_mean, self.energy)
 
     @property
-    def bias(self) -> float | None:
-        """The share of the error that no averaging removes: about 0 if unbiased, 1 if every seed errs alike.
+    def bias_share(self) -> float | None:
+        """The share of the error that no averaging removes: about 0 if unbiased, 1 if every seed errs alike."""
+        return self.bias.squared / self.squared if self.seeds > 1 and self.squared else None
 
-        With V the variance and B the squared bias, one encoding has the error V + B and the mean of s seeds V / s + B.
+    @property
+    def verdict(self) -> str:
+        """What the seeds show: "unbiased", "biased", "exact", or "" if they are too few."""
+        return self.bias.verdict(self.squared, self.seeds)
+
+    def error_of_mean(self, senders: int) -> float:
+        """Predict the error of the mean of `senders` estimates of this tensor: variance / senders + bias.
+
+        A bias counts only where it shows.
         """
-        if self.seeds < 2 or not self.squared:
-            return None
-        return (self.seeds * self.squared_of_mean / self.squared - 1) / (self.seeds - 1)
+        bias = max(self.bias.squared, 0.0) if self.verdict == "biased" else 0.0
+        return ratio((self.squared - bias) / senders + bias, self.energy)
 
     def speed(self, seconds: float) -> float | None:
         """GB/s of float32 values."""
@@ -142,16 +154,21 @@ class Row:
         """Everything measured and derived, for JSON."""
         if self.problem:
             return {"codec": self.codec, "problem": self.problem}
-        named = asdict(self)
-        for name in ("problem", "encode_s", "decode_s", "copy_s", "squared", "squared_of_mean", "energy", "largest"):
-            del named[name]
         return {
-            **named,
+            "codec": self.codec,
+            "seeds": self.seeds,
+            "size": self.size,
+            "nbytes": self.nbytes,
             "bits_per_coordinate": self.bits,
+            "expected": self.expected,
+            "vnmse_told_by_sender": self.vnmse_told,
             "vnmse": self.vnmse,
+            "vnmse_spread": self.spread,
             "vnmse_of_mean": self.vnmse_of_mean,
             "vnmse_of_mean_if_unbiased": self.vnmse / self.seeds,
-            "bias_share": self.bias,
+            "bias_share": self.bias_share,
+            "bias_sigmas": self.bias.sigmas,
+            "bias_verdict": self.verdict,
             "max_abs_error": self.largest,
             "encode_gb_s": self.speed(self.encode_s),
             "decode_gb_s": self.speed(self.decode_s),
@@ -159,6 +176,16 @@ class Row:
             "encode_to_copy": ratio(self.copy_s, self.encode_s),
             "decode_to_copy": ratio(self.copy_s, self.decode_s),
         }
+
+
+def _told(a: Row, b: Row) -> float | None:
+    if not a.each or not b.each:
+        return a.told if a.each else b.told
+    return None if a.told is None or b.told is None else a.told + b.told
+
+
+def _added(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(map(sum, zip(a, b, strict=True))) if a and b else a or b
 
 
 def compare(
@@ -170,6 +197,8 @@ def compare(
     progress: Callable[[str], None] | None = None,
 ) -> list[Row]:
     """Encode and decode a tensor with every codec from several seeds.
+
+    A codec that cannot encode this tensor gives a row with the reason in `problem`.
 
     Parameters
     ----------
@@ -198,7 +227,8 @@ def compare(
     if seeds < 1:
         raise TersorError(f"seeds must be at least 1, got {seeds}")
     chosen = [get_codec(spec) for spec in specs]
-    _check_finite(x)
+    check_axis(axis, len(x.shape))
+    check_finite(x)
     copy = _Copy(host(x).data.size)
     rows = []
     for codec in chosen:
@@ -206,18 +236,26 @@ def compare(
             progress(codec.spec)
         try:
             rows.append(_measure(x, codec, seeds, axis, copy))
-        except RangeError as error:
-            rows.append(Row(codec.spec, seeds, problem=str(error)))
+        except _CANNOT as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            rows.append(Row(codec.spec, seeds, size=copy.size, problem=reason))
     return rows
+
+
+def sort_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return rows by bits a coordinate, then by error; those with a problem last."""
+    return sorted(rows, key=lambda row: (bool(row.problem), row.bits, row.vnmse))
 
 
 def _measure(x: Any, codec: Codec, seeds: int, axis: int | None, copy: _Copy) -> Row:
     shape = tuple(x.shape)
     values, size = host(x), host(x).data.size
-    total, mean = np.zeros(size), Errors()
+    total, squares = np.zeros(size), np.zeros(size)  # over seeds: of errors, of their squares
     buffer = np.zeros(shape, codec.accumulator(values.dtype))
     times: list[tuple[float, float, float]] = []
-    nbytes, total_squared, largest = 0, 0.0, 0.0
+    nbytes, largest, energy = 0, 0.0, 0.0
+    each: list[float] = []
+    told: list[float | None] = []
 
     def run(seed: int) -> Encoded:
         begun = time.perf_counter()
@@ -235,35 +273,41 @@ def _measure(x: Any, codec: Codec, seeds: int, axis: int | None, copy: _Copy) ->
         # The buffer is what a receiver of float32 has; narrower types round once more.
         x_hat = buffer if values.dtype == buffer.dtype.name else codec.decode(enc)
         one = errors(x, x_hat)
-        total_squared, largest = total_squared + one.squared, max(largest, one.largest)
+        energy, largest = one.energy, max(largest, one.largest)
+        each.append(one.squared)
+        told.append(enc.error)
         estimate = host(x_hat)
         for piece in pieces(size):
-            total[piece] += wide(estimate, piece)
+            gap = wide(estimate, piece) - wide(values, piece)
+            total[piece] += gap
+            squares[piece] += gap * gap
+    if not all(map(math.isfinite, each)):
+        raise TersorError("its estimate of finite values holds NaN or infinity")
     while len(times) < _MIN_RUNS and sum(map(sum, times)) < _SPARE_SECONDS:
         run(0)
     encode_s, decode_s, copy_s = (statistics.median(part) for part in zip(*times, strict=True))
-    total /= seeds
-    for piece in pieces(size):
-        truth = wide(values, piece)
-        gap = total[piece] - truth
-        mean += Errors(squared(gap), squared(truth))
+    bias = estimate_bias(total, squares, seeds)
+    known = [error for error in told if error is not None]
     return Row(
         codec=codec.spec,
         seeds=seeds,
         size=size,
         nbytes=nbytes,
-        squared=total_squared / seeds,
-        squared_of_mean=mean.squared,
-        energy=mean.energy,
+        each=tuple(each),
+        squared_of_mean=sum(squared(total[piece] / seeds) for piece in pieces(size)),
+        energy=energy,
         largest=largest,
+        bias=bias,
         expected=codec.expected_error(),
+        told=energy * sum(known) / seeds if len(known) == seeds else None,
         encode_s=encode_s,
         decode_s=decode_s,
         copy_s=copy_s,
     )
 
 
-def _check_finite(x: Any) -> None:
+def check_finite(x: Any) -> None:
+    """Raise TersorError, naming the place, if a tensor holds NaN or infinity."""
     values = host(x)
     for piece in pieces(values.data.size):
         finite = np.isfinite(wide(values, piece))
@@ -276,6 +320,7 @@ class _Copy:
     """Copies as many float32 values as the tensor has, into memory that is there already."""
 
     def __init__(self, size: int) -> None:
+        self.size = size
         self._source, self._target = np.ones(size, np.float32), np.zeros(size, np.float32)
 
     def seconds(self) -> float:

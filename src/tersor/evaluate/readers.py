@@ -105,15 +105,15 @@ class TensorFile(Mapping[str, Any]):
 
     Attributes
     ----------
-    path : Path
-        The file.
+    path : Path, or str
+        The file; the name of tensors that no file holds.
     tensors : dict of str to Tensor
         What tersor can encode.
     others : dict of str to Tensor
         What it cannot: integers, booleans, 8-bit floats, values that are no tensors.
     """
 
-    def __init__(self, path: Path, found: Mapping[str, Tensor]) -> None:
+    def __init__(self, path: Path | str, found: Mapping[str, Tensor]) -> None:
         self.path = path
         self.tensors = {name: t for name, t in found.items() if t.dtype in FLOAT_DTYPES}
         self.others = {name: t for name, t in found.items() if t.dtype not in FLOAT_DTYPES}
