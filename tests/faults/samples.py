@@ -24,7 +24,10 @@ SPECS = [
     "eden:2,block=32,store_norm=true",
     "eden:8,rotations=2",
     "eden:5,block=full",
+    "eden:2.5",
+    "eden:0.4,block=32",
     "drive",
+    "drive,plus=true",
     "sq:1",
     "sq:5",
 ]

@@ -1,4 +1,6 @@
-"""The length rule: how many coordinates a rotated unit has, and how many rounds mix them (FORMAT.md, section 3)."""
+"""The length rule: how many coordinates a rotated unit has, how many rounds mix them, how wide codes are."""
+
+import math
 
 
 def padded_length(n: int, full: bool = False) -> int:
@@ -33,3 +35,23 @@ def mixing_rounds(padded: int) -> int:
     """Return the rounds that a length P > B needs: 2 if B**2 >= 16 P, else 3."""
     run = run_length(padded)
     return 2 if run * run >= 16 * padded else 3
+
+
+def high_count(padded: int, fraction: float) -> int:
+    """Return how many of P rotated coordinates have one bit more: `fraction` of them, rounded up to whole bytes.
+
+    Examples
+    --------
+    >>> [high_count(p, 0.5) for p in (1, 8, 12, 80, 4096)], high_count(80, 0.0), high_count(80, 2.6 - 2)
+    ([1, 8, 8, 40, 2048], 0, 48)
+    """
+    if fraction == 0 or padded == 0:
+        return 0
+    # 2**-10: the rounding of fraction * P must not add a byte.
+    return min(padded, 8 * max(1, math.ceil((fraction * padded - 2.0**-10) / 8)))
+
+
+def code_bytes(padded: int, bits: int, fraction: float = 0.0) -> int:
+    """Return the bytes of a unit's codes: those of the higher width, then the others, each part from a byte on."""
+    high = high_count(padded, fraction)
+    return (high * (bits + 1) + 7) // 8 + ((padded - high) * bits + 7) // 8

@@ -1,6 +1,7 @@
 """The readable NumPy backend: every operation in exact float32 order, the oracle of all others."""
 
 from tersor.kernels.reference.bits import pack, unpack
+from tersor.kernels.reference.drive_plus import drive_plus_encode
 from tersor.kernels.reference.eden import eden_add, eden_decode, eden_encode
 from tersor.kernels.reference.hadamard import fwht, rotate
 from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
@@ -10,6 +11,7 @@ from tersor.kernels.reference.microscaling import mx_decode, mx_encode
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 
 __all__ = [
+    "drive_plus_encode",
     "eden_add",
     "eden_decode",
     "eden_encode",
