@@ -8,6 +8,7 @@ FORMAT.md section 4: every step.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -119,11 +120,11 @@ class Eden(Codec):
     def loss_inside_units(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def _low(self) -> int:
         return int(self.bits)
 
-    @property
+    @cached_property
     def _fraction(self) -> float:
         return float(self.bits) - self._low
 
@@ -132,7 +133,7 @@ class Eden(Codec):
         """Whether `auto` is two rounds: after one, parts of the rotated coordinates are not alike enough."""
         return self._fraction > 0
 
-    @property
+    @cached_property
     def _width(self) -> int:
         """The width of codes, of the wider ones if there are two."""
         return self._low + (self._fraction > 0)

@@ -1,6 +1,7 @@
 """The length rule: how many coordinates a rotated unit has, how many rounds mix them, how wide codes are."""
 
 import math
+from functools import lru_cache
 
 
 def padded_length(n: int, full: bool = False) -> int:
@@ -51,6 +52,7 @@ def high_count(padded: int, fraction: float) -> int:
     return min(padded, 8 * max(1, math.ceil((fraction * padded - 2.0**-10) / 8)))
 
 
+@lru_cache(maxsize=256)
 def code_bytes(padded: int, bits: int, fraction: float = 0.0) -> int:
     """Return the bytes of a unit's codes: those of the higher width, then the others, each part from a byte on."""
     high = high_count(padded, fraction)

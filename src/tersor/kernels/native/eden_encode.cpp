@@ -212,7 +212,7 @@ Made encode_unit(const Units &units, const f32u *x, i64 n, Draws &draws, const Q
   double error = d + 2 * (t - 1) * (c - a) + ((t - 1) * (t - 1)) * c;
   error = error * (unit * unit) * (static_cast<double>(n) / size) / (s * s);
   Made made{scale, static_cast<float>(r / s), rounds, error, s2 / (s * s), true};
-  for (int i = 0; i < 2; ++i) made.values[i] = rounded(g * static_cast<double>(means[i]) / s);
+  for (int i = 0; i < 2 && !quantizers; ++i) made.values[i] = rounded(g * static_cast<double>(means[i]) / s);
   return made;
 }
 
