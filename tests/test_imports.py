@@ -43,9 +43,9 @@ LEVELS = {
 }
 SIBLINGS = {1, 3, 4}
 USES = 7
-# Imported in a function body only, when the caller already handed over such an array.
-LAZY = {("arrays", "torch")}
-FRAMEWORKS = ("torch", "jax", "transformers", "flwr", "faiss", "typer", "rich", "matplotlib", "triton")
+# Imported in a function body only: the caller handed over such an array, or asked for such bytes.
+LAZY = {("arrays", "torch"), ("coding", "zstandard")}
+FRAMEWORKS = ("torch", "jax", "transformers", "flwr", "faiss", "typer", "rich", "matplotlib", "triton", "zstandard")
 
 
 def _modules() -> list[Path]:

@@ -38,6 +38,20 @@ def mixing_rounds(padded: int) -> int:
     return 2 if run * run >= 16 * padded else 3
 
 
+RANS_CHUNK = 1 << 20  # symbols of a chunk of the entropy coder (FORMAT.md, section 9)
+
+
+def rans_lanes(m: int) -> int:
+    """Return how many lanes code a chunk of m > 0 symbols: the largest power of two that leaves each 4,096, 1 to 16.
+
+    Examples
+    --------
+    >>> [rans_lanes(m) for m in (1, 8191, 8192, 65536, 1 << 20)]
+    [1, 1, 2, 16, 16]
+    """
+    return min(16, 1 << (max(m >> 12, 1).bit_length() - 1))
+
+
 def high_count(padded: int, fraction: float) -> int:
     """Return how many of P rotated coordinates have one bit more: `fraction` of them, rounded up to whole bytes.
 

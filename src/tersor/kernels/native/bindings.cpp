@@ -240,6 +240,7 @@ NB_MODULE(_native, m) {
   m.def("eden_add", py_eden_add, "messages"_a, "unit"_a, "by_rows"_a, "bits"_a, "levels"_a.noconvert(), "full"_a,
         "out"_a.noconvert(), "fraction"_a = 0.0);
   bind_formats(m);
+  bind_rans(m);
 
   m.def("set_num_threads", set_num_threads, "n"_a, "Threads a call may use; 0 is the default.");
   m.def("get_num_threads", get_num_threads);

@@ -48,5 +48,7 @@ struct Running {
 
 // Adds the operations of bindings_formats.cpp.
 void bind_formats(nb::module_ &m);
+// ... of bindings_rans.cpp.
+void bind_rans(nb::module_ &m);
 
 }  // namespace tersor

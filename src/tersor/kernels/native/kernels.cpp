@@ -11,6 +11,7 @@
 #include "int4_kernels.h"
 #include "mx_kernels.h"
 #include "philox.h"
+#include "rans_kernels.h"
 #include "uniform_kernels.h"
 
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
@@ -55,6 +56,8 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     int4_expand,
     mx_round,
     mx_expand,
+    rans_encode_chunk,
+    rans_decode_chunk,
 };
 
 }  // namespace tersor

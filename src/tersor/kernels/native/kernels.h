@@ -34,6 +34,9 @@ struct Quantizer {
   alignas(64) u32 entries[512] = {};                                         // above: by floor(|z| / width)
 };
 
+struct RansEncodeTable;  // rans.h
+struct RansDecodeTable;
+
 struct Kernels {
   const char *name;
   void (*philox)(u64 key, u32 purpose, u32 rotation, u64 block, int skip, i64 n, u32u *out);
@@ -66,6 +69,8 @@ struct Kernels {
                       f32u *out);
   bool (*mx_round)(int element, const f32u *x, i64 n, u8 *codes, u8 *scales);
   void (*mx_expand)(int element, const u8 *codes, i64 n, const u8 *scales, double weight, bool add, f32u *out);
+  i64 (*rans_encode)(const RansEncodeTable &table, const u8 *symbols, i64 m, u8 *end);
+  bool (*rans_decode)(const RansDecodeTable &table, const u8 *data, i64 nbytes, i64 m, u8 *out);
 };
 
 }  // namespace tersor

@@ -8,9 +8,11 @@ from tersor.kernels.reference.half import first_nonfinite, half_decode, half_enc
 from tersor.kernels.reference.int4 import int4_decode, int4_encode
 from tersor.kernels.reference.int8 import int8_decode, int8_encode
 from tersor.kernels.reference.microscaling import mx_decode, mx_encode
+from tersor.kernels.reference.rans import count_symbols, rans_decode, rans_encode
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 
 __all__ = [
+    "count_symbols",
     "drive_plus_encode",
     "eden_add",
     "eden_decode",
@@ -26,6 +28,8 @@ __all__ = [
     "mx_decode",
     "mx_encode",
     "pack",
+    "rans_decode",
+    "rans_encode",
     "rotate",
     "sq_add",
     "sq_decode",
