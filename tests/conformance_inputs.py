@@ -95,7 +95,8 @@ def check_nonfinite(codec):
                     codec.encode(x, seed=1, axis=axis)
                 assert caught.value.index == 107 and isinstance(caught.value, ValueError)
                 enc = codec.encode(x, seed=1, axis=axis, nonfinite="propagate")
-                assert len(enc.to_bytes()) == codec.nbytes(x.shape, x.dtype.name, axis)
+                promised = codec.nbytes(x.shape, x.dtype.name, axis)
+                assert len(enc.to_bytes()) == promised or (not codec.claims.fixed_size and enc.nbytes <= promised)
                 value = tersor.decode(tersor.from_bytes(enc.to_bytes()))
                 assert not np.isfinite(value[2, 7]) and not np.isfinite(value[30, 1])
                 if axis == -1 and codec.name != "sq":

@@ -28,6 +28,7 @@ SPECS = [
     "eden:0.4,block=32",
     "drive",
     "drive,plus=true",
+    "eden:2,grid=uniform",
     "sq:1",
     "sq:5",
 ]

@@ -52,6 +52,7 @@ class Drive(Eden):
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("plus", self.plus, (False, True))
+        choose("grid", self.grid, ("lloyd",))
         if self.plus and self.scale_dtype != "float32":
             raise ValueError(f"drive: plus=true has two float32 a block, not scale_dtype={self.scale_dtype}")
 

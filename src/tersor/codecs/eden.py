@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor.codec import Claims, Codec, Job, Made
+from tersor.codecs.grid_coder import FIELDS, WIDTH, GridCoder, coder_of
 from tersor.codecs.pieces import divide_by_share
 from tersor.codecs.scale_types import SCALE_DTYPES, check_scales, choose, narrow, widen
 from tersor.coding import bits as bit_stream
@@ -22,7 +23,7 @@ from tersor.encoded import Encoded, PlaneSpec
 from tersor.errors import FormatError
 from tersor.kernels import ops
 from tersor.kernels.lengths import code_bytes, mixing_rounds, padded_length, run_length
-from tersor.quantize import lloyd_max
+from tersor.quantize import lloyd_max, uniform_grid
 from tersor.registry import register
 from tersor.units import Units
 
@@ -30,6 +31,11 @@ SCALES = ("unbiased", "biased", "norm", "one")
 _LARGE = 2.0**60  # a scale may still be divided by a share of 2**-30, and multiplied by rotated levels
 _AUTO_ROWS = 2
 _CACHED, _AT_ONCE = 1 << 16, 64  # longest unit, and how many messages, that one pass over several messages takes
+
+
+_UNIFORM_CLAIMS = Claims(
+    unbiased=True, fixed_size=False, error_law="E q**2 / (E z q)**2 - 1 with q the level of z ~ N(0, 1)"
+)
 
 
 @register("eden")
@@ -54,6 +60,11 @@ class Eden(Codec):
         Type of a scale on the wire.
     store_norm : bool, default False
         Also send ||x|| of every unit.
+    grid : {"lloyd", "uniform"}, default "lloyd"
+        The levels: those of least error, or a uniform grid whose codes have an entropy of `bits` (up to 6) and are
+        entropy-coded: at 2, 3 and 4 bits 27 %, 36 % and 42 % less error for the same bytes, but slower, and a lost
+        byte loses all. The size of a message depends on the data: it is off where units are short or their rotated
+        coordinates far from normal. Below 2 bits, units of a few coordinates may decode to zeros.
 
     Notes
     -----
@@ -80,6 +91,7 @@ class Eden(Codec):
     block: int | str = 4096
     scale_dtype: str = "float32"
     store_norm: bool = False
+    grid: str = "lloyd"
 
     claims: ClassVar[Claims] = Claims(
         unbiased=True,
@@ -95,6 +107,12 @@ class Eden(Codec):
             raise ValueError(
                 f"{self.name}: bits must be a number above 0 and up to {lloyd_max.MAX_BITS}, got {self.bits!r}"
             )
+        choose("grid", self.grid, ("lloyd", "uniform"))
+        if self.grid == "uniform":
+            if self.bits > uniform_grid.MAX_BITS:
+                raise ValueError(f"{self.name}: grid=uniform has up to {uniform_grid.MAX_BITS} bits, got {self.bits!r}")
+            object.__setattr__(self, "fields_size", FIELDS.size)
+            object.__setattr__(self, "claims", _UNIFORM_CLAIMS)
         choose("scale", self.scale, SCALES)
         choose("rotations", self.rotations, ("auto", 1, 2, 3))
         choose("scale_dtype", self.scale_dtype, tuple(SCALE_DTYPES))
@@ -107,10 +125,10 @@ class Eden(Codec):
             law = {"biased": "m_b", "norm": "2 (1 - sqrt(1 - m_b))", "one": "m_b, more for structured inputs"}[
                 self.scale
             ]
-            object.__setattr__(self, "claims", replace(type(self).claims, unbiased=False, error_law=law))
+            object.__setattr__(self, "claims", replace(self.claims, unbiased=False, error_law=law))
         elif self.rotations == 1:
             law = "that of two rounds, for inputs that no few coordinates dominate; else biased"
-            object.__setattr__(self, "claims", replace(type(self).claims, unbiased=False, error_law=law))
+            object.__setattr__(self, "claims", replace(self.claims, unbiased=False, error_law=law))
 
     @property
     def unit(self) -> int | None:
@@ -118,15 +136,19 @@ class Eden(Codec):
 
     @property
     def loss_inside_units(self) -> bool:
-        return True
+        return self.claims.tolerates_loss
+
+    @property
+    def _coder(self) -> GridCoder | None:
+        return coder_of(float(self.bits)) if self.grid == "uniform" else None
 
     @cached_property
     def _low(self) -> int:
-        return int(self.bits)
+        return WIDTH if self.grid == "uniform" else int(self.bits)
 
     @cached_property
     def _fraction(self) -> float:
-        return float(self.bits) - self._low
+        return 0.0 if self.grid == "uniform" else float(self.bits) - self._low
 
     @property
     def _always_two(self) -> bool:
@@ -141,6 +163,8 @@ class Eden(Codec):
     @property
     def levels(self) -> NDArray[np.float32]:
         """The values that codes stand for, in units of the scale; with fractional bits those of the wider codes."""
+        if self._coder:
+            return self._coder.levels[: self._coder.n_levels]
         return self.levels_of(self._width)
 
     def levels_of(self, width: int) -> NDArray[np.float32]:
@@ -156,6 +180,8 @@ class Eden(Codec):
         return lloyd_max.levels(width)
 
     def expected_error(self, received: float = 1.0) -> float:
+        if received != 1 and not self.loss_inside_units:
+            return received * self.expected_error() + 1 - received
         zq, qq = self._moments()
         if not received:
             return 1.0
@@ -168,12 +194,20 @@ class Eden(Codec):
 
     def _moments(self) -> tuple[float, float]:
         """Return E z q and E q**2 for z ~ N(0, 1)."""
+        if self._coder:
+            return self._coder.grid.moments
         low, high = 1 - lloyd_max.mse(self._low), 1 - lloyd_max.mse(self._width)
         kept = low + self._fraction * (high - low)
         return kept, kept
 
+    def largest_fields(self, units: Units) -> bytes:
+        return self._coder.largest(units, self._full(units)) if self._coder else b""
+
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
         planes = {"codes": self._codes_spec(units), **self._scales_spec(units)}
+        if self._coder:
+            nbytes = self._coder.nbytes(units, self._full(units), fields)
+            planes["codes"] = PlaneSpec(8, units.count, 0, nbytes)
         if self.store_norm:
             planes["norms"] = PlaneSpec(32, units.count, 4, 4 * units.count, "<f4")
         if self._stores_rounds(units):
@@ -205,8 +239,8 @@ class Eden(Codec):
         return _AUTO_ROWS if job.units.by_rows or job.shared or self._always_two else 0
 
     def _encode(self, job: Job) -> Made:
-        units, layout = job.units, self.layout(job.units, job.host.dtype, b"")
-        codes = np.empty(layout["codes"].nbytes, np.uint8)
+        units = job.units
+        codes = np.empty(self._codes_spec(units).nbytes, np.uint8)
         scales, rounds = np.empty(units.count, np.float32), np.empty(units.count, np.uint8)
         norms = np.empty(units.count if self.store_norm else 0, np.float32)
         bad, error, energy = ops.current().eden_encode(
@@ -230,6 +264,8 @@ class Eden(Codec):
         )
         wider = "" if self.scale_dtype == "float32" else "; scale_dtype=float32 holds more"
         check_scales(scales, f"scale does not fit in {self.scale_dtype}{wider}")
+        if self._coder:
+            codes = self._coder.encode(codes, scales, units, self._full(units))
         planes = {"codes": codes, "scales": narrow(scales, self.scale_dtype)}
         return self._made(planes, units, rounds, norms, error, energy, bad)
 
@@ -248,14 +284,19 @@ class Eden(Codec):
             planes["norms"] = norms.astype("<f4").view(np.uint8)
         if self._stores_rounds(units):
             planes["rounds"] = bit_stream.pack(rounds.reshape(1, -1), 2).reshape(-1)
-        return Made(planes, error=max(error, 0.0) / energy if energy else 0.0, first_bad=bad)
+        fields = FIELDS.pack(len(planes["codes"])) if self._coder else b""
+        return Made(planes, fields, error=max(error, 0.0) / energy if energy else 0.0, first_bad=bad)
 
     def _levels(self) -> NDArray[np.float32]:
         """The levels that an operation takes: of the lower width, then of the higher one if there is a fraction."""
+        if self._coder:
+            return self._coder.levels
         low = lloyd_max.levels(self._low)
         return np.concatenate([low, lloyd_max.levels(self._width)]) if self._fraction else low
 
     def _thresholds(self) -> NDArray[np.float32]:
+        if self._coder:
+            return self._coder.thresholds
         low = lloyd_max.thresholds(self._low)
         return np.concatenate([low, lloyd_max.thresholds(self._width)]) if self._fraction else low
 
@@ -287,6 +328,8 @@ class Eden(Codec):
         )
 
     def _codes(self, enc: Encoded, units: Units) -> NDArray[np.uint8]:
+        if self._coder:
+            return self._coder.decode(enc.planes["codes"].data, units, self._full(units))
         return np.ascontiguousarray(enc.planes["codes"].data)
 
     def _decoded_levels(self, enc: Encoded) -> NDArray[np.float32]:
@@ -301,7 +344,7 @@ class Eden(Codec):
     ) -> None:
         # One pass: every unit takes all messages while it is in cache. Long units do not stay there.
         general = any(enc.received is not None or self._may_overflow(enc) for enc in messages)
-        if len(messages) < 2 or units.length > _CACHED or general:
+        if len(messages) < 2 or units.length > _CACHED or general or self._coder:
             super().accumulate(messages, units, out, weights)
             return
         for i in range(0, len(messages), _AT_ONCE):
@@ -344,6 +387,7 @@ class Eden(Codec):
 
     def validate(self, enc: Encoded) -> None:
         units = self.units(enc.shape, enc.axis)
+        self._codes(enc, units)  # coded symbols that are none are found here
         if not self._stores_rounds(units) or not units.count:
             return
         rounds = self._rounds(enc, units)
