@@ -224,7 +224,12 @@ def check_law(codec):
     if expected is not None:
         # 4 sigma: the error of a coordinate has a standard deviation of at most 10 times its mean (at 8 bits).
         assert abs(measured - expected) <= 4 * 10 / np.sqrt(x.size) * expected
-        assert codec.expected_error(received=0.25) == pytest.approx(0.25 * expected + 0.75)
+        if codec.loss_inside_units:  # a quarter of each unit's pieces arrives; units of 64 coordinates are a bit off
+            flags = np.argsort(np.random.default_rng(1).random((enc.units.count, 64))) < 16
+            lossy = tersor.nmse(x, codec.decode(enc, received=flags))
+            assert lossy == pytest.approx(codec.expected_error(received=0.25), rel=0.1)
+        else:
+            assert codec.expected_error(received=0.25) == pytest.approx(0.25 * expected + 0.75)
     if enc.error is not None:
         assert enc.error == pytest.approx(measured, rel=1e-3)
 

@@ -19,7 +19,7 @@ from rotated_cases import (  # noqa: F401
 import tersor
 from tersor.errors import TersorError
 from tersor.kernels import ops, reference
-from tersor.kernels.lengths import padded_length
+from tersor.kernels.lengths import code_bytes, padded_length
 from tersor.quantize import lloyd_max
 
 OPERATIONS = sorted(name for name, _ in inspect.getmembers(ops.Backend, inspect.isfunction) if not name.startswith("_"))
@@ -125,6 +125,76 @@ def case_eden_encode(backend):
     for arguments in eden_arguments():
         codes, scales, rounds, norms, found = eden_encode(backend, *arguments)
         yield from (codes, scales, rounds, norms, np.array(found, np.float64))
+
+
+def mixed_arguments():
+    """As eden_arguments, with fractions: (..., fraction)"""
+    for n in (0, 1, 7, 12, 80, 1000, 4096, 4097, 9000):
+        for i, x in enumerate(edge_inputs(n).values()):
+            fraction = (0.5, 0.1, 0.9, 0.25, 2.6 - 2)[(i + n) % 5]
+            yield x, 4096, 4096 * (i % 3), False, i % 8, i % 4, i % 3, i % 4, bool(i % 2), 1, fraction
+    for n in (1, 5, 64, 80):
+        for i, x in enumerate(edge_inputs(6 * n).values()):
+            yield x, n, 0, True, (i + n) % 8, i % 4, 0, 2, False, 0, 0.3
+    for bits in range(8):
+        yield edge_inputs(5000)["normal"], 512, 2**40, False, bits, bits % 4, 0, 2, False, 1, 0.5
+
+
+def mixed_encode(backend, x, unit, start, by_rows, bits, kind, dtype, rotations, full, norm, fraction):
+    count = -(-len(x) // unit) if unit else 0
+    sizes = [code_bytes(padded_length(min(unit, len(x) - k * unit), full), bits, fraction) for k in range(count)]
+    codes, scales = np.full(sum(sizes), 0xAA, np.uint8), np.full(count, 7, np.float32)
+    rounds, norms = np.full(count, 9, np.uint8), np.full(count * norm, 7, np.float32)
+    levels = np.concatenate([lloyd_max.levels(bits), lloyd_max.levels(bits + 1)])
+    thresholds = np.concatenate([lloyd_max.thresholds(bits), lloyd_max.thresholds(bits + 1)])
+    head = (x, unit, KEY, start, by_rows, bits, levels, thresholds, kind, dtype, rotations, full)
+    with np.errstate(all="ignore"):
+        found = backend.eden_encode(*head, codes, scales, rounds, norms, fraction)
+    return codes, scales, rounds, norms, found, levels
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_fractions(name):
+    """Units of two widths, and pieces that were lost."""
+    backend = ops.load(name)
+    for i, arguments in enumerate(mixed_arguments()):
+        x, unit, start, by_rows, bits, *_, full, _, fraction = arguments
+        expected, made = (mixed_encode(b, *arguments) for b in (reference, backend))
+        for a, b in zip(expected[:4], made[:4], strict=True):
+            assert np.array_equal(a, b, equal_nan=a.dtype == np.float32), arguments
+        assert repr(expected[4]) == repr(made[4])
+        codes, scales, rounds, _, _, levels = expected
+        pieces = (1, 3, 64)[i % 3]
+        present = np.random.default_rng(i).integers(0, 2, len(scales) * pieces).astype(np.uint8)
+        results = []
+        for b in (reference, backend):
+            for flags, n, add, weight in ((present, pieces, True, -0.3), (present[:0], 1, False, 1.0)):
+                out = np.full(len(x), 0.25, np.float32)
+                tail = (unit, KEY, start, by_rows, bits, levels, weight, add, flags, full, out, fraction, n)
+                with np.errstate(all="ignore"):
+                    b.eden_decode(codes, scales, rounds, *tail)
+                results.append(out)
+            out = np.full(len(x), 0.25, np.float32)
+            messages = [(codes, scales, rounds, KEY, start, 0.5), (codes[::-1].copy(), scales, rounds, 7, start, 2.0)]
+            with np.errstate(all="ignore"):
+                b.eden_add(messages, unit, by_rows, bits, levels, full, out, fraction)
+            results.append(out)
+        for a, b in zip(results[:3], results[3:], strict=True):
+            assert np.array_equal(a, b, equal_nan=True), arguments
+
+
+def case_drive_plus_encode(backend):
+    for arguments in eden_arguments():
+        x, unit, start, by_rows, _, kind, _, rotations, full, norm = arguments
+        count = -(-len(x) // unit) if unit else 0
+        sizes = [(padded_length(min(unit, len(x) - k * unit), full) + 7) // 8 for k in range(count)]
+        codes, values = np.full(sum(sizes), 0xAA, np.uint8), np.full(2 * count, 7, np.float32)
+        rounds, norms = np.full(count, 9, np.uint8), np.full(count * norm, 7, np.float32)
+        with np.errstate(all="ignore"):
+            found = backend.drive_plus_encode(
+                x, unit, KEY, start, by_rows, kind, rotations, full, codes, values, rounds, norms
+            )
+        yield from (codes, values, rounds, norms, np.array(found, np.float64))
 
 
 def case_eden_decode(backend):
@@ -348,6 +418,9 @@ def test_same_bytes(operation, name):
     "spec",
     [
         "eden:3",
+        "eden:2.5,store_norm=true",
+        "eden:0.3,scale_dtype=float16",
+        "drive,plus=true",
         "eden:4,scale_dtype=bfloat16,store_norm=true",
         "int8:32",
         "sq:4",

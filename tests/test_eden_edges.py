@@ -235,7 +235,7 @@ def test_ties_go_up():
     [
         {"bits": 0},
         {"bits": 9},
-        {"bits": 2.0},
+        {"bits": 8.5},
         {"bits": "2"},
         {"bits": True},
         {"bits": 4, "scale": "mmse"},

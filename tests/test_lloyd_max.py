@@ -97,7 +97,11 @@ def test_table_is_frozen(bits):
     assert zlib.crc32(lloyd_max.levels(bits).astype("<f4").tobytes()) == FROZEN[bits]
 
 
-@pytest.mark.parametrize("bits", [0, 9, -1])
+def test_no_bits_are_the_mean():
+    assert lloyd_max.levels(0).tolist() == [0.0] and not len(lloyd_max.thresholds(0)) and lloyd_max.mse(0) == 1
+
+
+@pytest.mark.parametrize("bits", [9, -1])
 def test_no_other_table(bits):
     with pytest.raises(KeyError):
         lloyd_max.levels(bits)

@@ -89,6 +89,11 @@ class Codec:
     fields_size: ClassVar[int] = 0
     examples: ClassVar[tuple[str, ...]] = ()  # specs worth comparing; where none, several widths of the first field
 
+    @property
+    def loss_inside_units(self) -> bool:
+        """Whether `decode` takes flags of shape (units, pieces): a unit of which only a part arrived still counts."""
+        return False
+
     # What a subclass provides.
 
     @property
@@ -113,7 +118,10 @@ class Codec:
     def _decode(
         self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
     ) -> None:
-        """Write ``weight * estimate`` to the flat `out`, or add it; units not `present` count as zeros."""
+        """Write ``weight * estimate`` to the flat `out`, or add it; units not `present` count as zeros.
+
+        With `loss_inside_units`, `present` may have the shape (units, pieces).
+        """
         raise NotImplementedError
 
     def validate(self, enc: Encoded) -> None:
@@ -174,7 +182,8 @@ class Codec:
         Parameters
         ----------
         received : float, default 1.0
-            Fraction of the units that arrive.
+            Fraction that arrives: of the units, where lost ones count as zeros; with `loss_inside_units` of the
+            coordinates of each unit, decoded as `decode` does with flags of shape (units, pieces).
         """
         return None
 
@@ -302,7 +311,9 @@ class Codec:
         weight : float, default 1.0
             Factor of the estimate.
         received : array of bool, or sequence of (start, stop), optional
-            Which units arrived, as flags or ranges of units. Others decode to 0.
+            Which units arrived, as flags or ranges of units. Others decode to 0. Codecs with `loss_inside_units` also
+            take shape (units, pieces): which of the equal runs, but for the last, of a unit's rotated coordinates
+            arrived. Lost ones count as zeros, and an unbiased estimate is divided by the share that arrived.
         like : array, optional
             Gives the framework and device of the result; default: those of the array that was encoded.
 
@@ -322,7 +333,7 @@ class Codec:
         if add and out is None:
             raise ValueError("add=True needs out")
         units = self.units(enc.shape, enc.axis)
-        present = merge_received(enc, received, units.count)
+        present = merge_received(enc, received, units.count, self.loss_inside_units)
         kind = self.accumulator(enc.dtype)
         if out is None:
             flat = np.empty(units.size, kind)
@@ -382,8 +393,8 @@ class Codec:
         return False
 
 
-def merge_received(enc: Encoded, received: Any, n_units: int) -> NDArray[np.bool_] | None:
-    """Return which units count as arrived: the message's own flags and the caller's, or None for all.
+def merge_received(enc: Encoded, received: Any, n_units: int, inside: bool = False) -> NDArray[np.bool_] | None:
+    """Return which units (with `inside`: pieces of units) arrived: the message's own flags and the caller's, None: all.
 
     Raises
     ------
@@ -394,6 +405,12 @@ def merge_received(enc: Encoded, received: Any, n_units: int) -> NDArray[np.bool
     if received is None:
         return present
     given = np.asarray(received)
+    if given.dtype == np.bool_ and given.ndim == 2:
+        if not inside:
+            raise ValueError(f"received: {enc.spec} has no pieces of units, expected one flag a unit")
+        if len(given) != n_units or not given.shape[1]:
+            raise ValueError(f"received: expected flags of shape ({n_units}, pieces), got {given.shape}")
+        return given if present is None else given & present[:, None]
     if given.dtype != np.bool_ or given.ndim != 1:
         flags = np.zeros(n_units, np.bool_)
         for begin, stop in _ranges(received):

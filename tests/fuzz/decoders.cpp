@@ -126,6 +126,11 @@ i64 a_size(Random &r, i64 most) {
 void fuzz_eden(Random &r) {
   Units units;
   units.bits = 1 + static_cast<int>(r.below(8));
+  if (r.one_in(3)) {
+    units.bits -= 1;
+    units.fraction = static_cast<double>(1 + r.below(1023)) / 1024;
+  }
+  const i64 pieces = r.one_in(3) ? 1 + r.below(70) : 1;
   units.by_rows = r.one_in(2);
   units.full = r.one_in(8);
   units.key = r.next();
@@ -138,21 +143,19 @@ void fuzz_eden(Random &r) {
     units.start = r.one_in(4) ? UINT64_MAX - 4 * static_cast<u64>(units.d) - 64 - r.next() % 999 : r.next() >> r.below(64);
   }
   units.unit = units.d == 0 ? 1 : std::min(units.unit, units.d);
-  Block<u8> codes(r, units.code_bytes()), rounds(r, units.count()), present(r, units.count());
-  for (i64 u = 0; u < units.count(); ++u) {
-    rounds.as<u8>()[u] %= kMaxRounds + 1;
-    present.as<u8>()[u] &= 1;
-  }
+  Block<u8> codes(r, units.code_bytes()), rounds(r, units.count()), present(r, units.count() * pieces);
+  for (i64 u = 0; u < units.count(); ++u) rounds.as<u8>()[u] %= kMaxRounds + 1;
+  for (i64 i = 0; i < units.count() * pieces; ++i) present.as<u8>()[i] &= 1;
   Block<float> scales = floats(r, units.count()), out = floats(r, units.d);
-  float levels[256];
-  for (int i = 0; i < 1 << units.bits; ++i) levels[i] = hostile(r);
+  float levels[512];
+  for (i64 i = 0; i < units.levels(); ++i) levels[i] = hostile(r);
   const bool add = r.one_in(2);
   const u8 *some = r.one_in(2) ? present.as<u8>() : nullptr;
   const double weight = hostile_double(r);
   if (r.one_in(2)) {
     both(r, "eden_decode", out, [&](char *to) {
       eden_decode(units, levels, codes.as<u8>(), scales.as<f32u>(), rounds.as<u8>(), weight, add, some,
-                  reinterpret_cast<f32u *>(to));
+                  reinterpret_cast<f32u *>(to), pieces);
     });
     return;
   }

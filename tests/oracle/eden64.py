@@ -4,6 +4,7 @@ import itertools
 import math
 import struct
 import zlib
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -96,6 +97,8 @@ def unrotate(y, key, first, rounds):
 @lru_cache(maxsize=8)
 def levels(bits):
     """Lloyd-Max levels of N(0, 1) by Newton's method on the centroid equations, quantizers.md section 1."""
+    if bits == 0:
+        return np.zeros(1)
     m = 2 ** (bits - 1)
     c = math.sqrt(3) * np.array([_quantile(0.5 + (i + 0.5) / (2 * m)) for i in range(m)])
     for _ in range(60):
@@ -146,9 +149,11 @@ def encode(x, key, first, bits, scale, rotations, full=False):
     norm = math.sqrt(np.sum(v**2))
     y = rotate(v, key, first, rounds)
     z = y * math.sqrt(p) / norm
-    c = levels(bits)
-    code = np.sum(z[:, None] >= (c[1:] + c[:-1])[None, :] / 2, axis=1)
-    q = c[code]
+    code, q = np.zeros(p, int), np.zeros(p)
+    for part, width in widths(p, bits):
+        c = levels(width)
+        code[part] = np.sum(z[part][:, None] >= (c[1:] + c[:-1])[None, :] / 2, axis=1)
+        q[part] = c[code[part]]
     s = {
         "unbiased": norm**2 / (y @ q),
         "biased": (y @ q) / (q @ q),
@@ -156,6 +161,16 @@ def encode(x, key, first, bits, scale, rotations, full=False):
         "one": norm / math.sqrt(p),
     }[scale]
     return rounds, z, code, s
+
+
+def widths(p, bits):
+    """The parts of P rotated coordinates and the widths of their codes, FORMAT.md section 5."""
+    low = math.floor(bits)
+    if low == bits:
+        return [(slice(0, p), int(bits))]
+    share = Fraction(str(bits)) - low
+    high = min(p, 8 * math.ceil(share * p / 8))
+    return [(slice(0, high), low + 1), (slice(high, p), low)]
 
 
 def parse(raw):
@@ -179,7 +194,19 @@ def options(spec):
     name, _, rest = spec.replace("drive", "drive:1" if "drive:" not in spec else "drive", 1).partition(":")
     assert name in ("eden", "drive")
     first, *more = rest.split(",")
-    return int(first), dict(item.split("=") for item in more)
+    return float(first) if "." in first else int(first), dict(item.split("=") for item in more)
+
+
+def unpack_unit(data, bits, p):
+    """(codes, levels, bytes taken) of one unit, its parts of two widths one after the other."""
+    code, q, offset = np.zeros(p, int), np.zeros(p), 0
+    for part, width in widths(p, bits):
+        n = part.stop - part.start
+        nbytes = -(-n * width // 8)
+        code[part] = unpack(data[offset : offset + nbytes], width, n)
+        q[part] = levels(width)[code[part]]
+        offset += nbytes
+    return code, q, offset
 
 
 def unpack(data, bits, count):
@@ -209,15 +236,14 @@ def decode(raw):
     out, offset = np.zeros(math.prod(shape)), 0
     for k, (first, n, position) in enumerate(units(shape, axis, more)):
         p, b, mixing = lengths(n, more.get("block") == "full" and axis == 0)
-        nbytes = -(-p * bits // 8)
-        codes = unpack(parts[0][offset : offset + nbytes], bits, p)
+        _, q, nbytes = unpack_unit(parts[0][offset:], bits, p)
         offset += nbytes
-        if rotations == "auto" and axis == 0:
+        if rotations == "auto" and axis == 0 and bits == int(bits):
             rounds = int(unpack(parts[-1], 2, k + 1)[k])
         else:
             rounds = mixing if b < p else 2 if rotations == "auto" else int(rotations)
         at = position + (start if axis == 0 else 0)
-        y = float(scales[k]) * levels(bits)[codes]
+        y = float(scales[k]) * q
         out[first : first + n] = unrotate(y, key, at, rounds)[:n]
     assert offset == len(parts[0])
     return out.reshape(shape)

@@ -21,6 +21,10 @@ SPECS = [
     "eden:2,scale_dtype=float16",
     "eden:2,scale_dtype=bfloat16",
     "eden:6,store_norm=true",
+    "eden:0.4",
+    "eden:2.6",
+    "eden:1.3,scale=norm,rotations=3",
+    "eden:3.7,block=full",
     "drive",
 ]
 CASES = [
@@ -95,7 +99,7 @@ def test_codes_and_scales(spec, kind):
         enc = codec.encode(x, seed=77, axis=axis, start=start)
         rows = axis == -1
         rotations = more.get("rotations", "auto")
-        rotations = int(rotations) if rotations != "auto" else 2 if rows else "auto"
+        rotations = int(rotations) if rotations != "auto" else 2 if rows or bits != int(bits) else "auto"
         scales, rounds = codec._scales(enc), codec._rounds(enc, enc.units)
         offset = 0
         for k, (first, n, position) in enumerate(eden64.units(shape, 1 if rows else 0, more)):
@@ -105,13 +109,13 @@ def test_codes_and_scales(spec, kind):
             expected_rounds, z, code, s = eden64.encode(
                 unit, 77, at, bits, more.get("scale", "unbiased"), rotations, full
             )
-            nbytes = -(-len(z) * bits // 8)
-            got = eden64.unpack(enc.planes["codes"].data[offset : offset + nbytes].tobytes(), bits, len(z))
+            got, _, nbytes = eden64.unpack_unit(enc.planes["codes"].data[offset:].tobytes(), bits, len(z))
             offset += nbytes
             assert rounds[k] == expected_rounds
             wrong = np.flatnonzero(got != code)
-            thresholds = (eden64.levels(bits)[1:] + eden64.levels(bits)[:-1]) / 2
             for i in wrong:
+                (width,) = (w for part, w in eden64.widths(len(z), bits) if part.start <= i < part.stop)
+                thresholds = (eden64.levels(width)[1:] + eden64.levels(width)[:-1]) / 2
                 assert abs(int(got[i]) - int(code[i])) == 1 and np.min(np.abs(z[i] - thresholds)) < 1e-5
             differ, total = differ + len(wrong), total + len(z)
             precision = {"float32": 2e-5, "float16": 6e-4, "bfloat16": 5e-3}[codec.scale_dtype]

@@ -9,7 +9,7 @@ DTYPES = ("float16", "float32", "float64")
 
 edens = st.builds(
     tersor.Eden,
-    bits=st.integers(1, 8),
+    bits=st.one_of(st.integers(1, 8), st.sampled_from((0.1, 0.5, 1.5, 2.6, 7.3))),
     scale=st.sampled_from(("unbiased", "biased", "norm", "one")),
     rotations=st.sampled_from(("auto", 1, 2, 3)),
     block=st.sampled_from((32, 64, 4096, "full")),
@@ -17,7 +17,10 @@ edens = st.builds(
     store_norm=st.booleans(),
 )
 drives = st.builds(
-    tersor.Drive, scale=st.sampled_from(("unbiased", "biased")), block=st.sampled_from((32, 4096, "full"))
+    tersor.Drive,
+    scale=st.sampled_from(("unbiased", "biased")),
+    block=st.sampled_from((32, 4096, "full")),
+    plus=st.booleans(),
 )
 plain = st.sampled_from([tersor.get_codec(s) for s in ("none", "bf16", "fp16")])
 codecs = st.one_of(

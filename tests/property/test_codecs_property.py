@@ -53,7 +53,9 @@ def test_round_trip(data):
     limit = bound(codec, plain, enc, axis)
     if limit is not None and plain.dtype != np.float16:
         assert np.sum((value.astype(np.float64) - plain) ** 2) <= limit * (1 + 1e-5) + 1e-12
-    if codec.name in ("eden", "drive") and codec.scale == "unbiased" and plain.dtype != np.float16 and x.size:
+    # below 1 bit the sent coordinates may hold next to nothing of the norm
+    exact = codec.name in ("eden", "drive") and codec.scale == "unbiased" and codec.bits >= 1
+    if exact and plain.dtype != np.float16 and x.size:
         y = plain.astype(np.float64)
         precision = 2.0**-7 if codec.scale_dtype == "bfloat16" else 1e-4
         assert abs(np.sum(value * y) - np.sum(y * y)) <= precision * np.sum(y * y)

@@ -1,4 +1,7 @@
-"""The length rule: how many coordinates a rotated unit has, and how many rounds mix them (FORMAT.md, section 3)."""
+"""The length rule: how many coordinates a rotated unit has, how many rounds mix them, how wide codes are."""
+
+import math
+from functools import lru_cache
 
 
 def padded_length(n: int, full: bool = False) -> int:
@@ -47,3 +50,24 @@ def rans_lanes(m: int) -> int:
     [1, 1, 2, 16, 16]
     """
     return min(16, 1 << (max(m >> 12, 1).bit_length() - 1))
+
+
+def high_count(padded: int, fraction: float) -> int:
+    """Return how many of P rotated coordinates have one bit more: `fraction` of them, rounded up to whole bytes.
+
+    Examples
+    --------
+    >>> [high_count(p, 0.5) for p in (1, 8, 12, 80, 4096)], high_count(80, 0.0), high_count(80, 2.6 - 2)
+    ([1, 8, 8, 40, 2048], 0, 48)
+    """
+    if fraction == 0 or padded == 0:
+        return 0
+    # 2**-10: the rounding of fraction * P must not add a byte.
+    return min(padded, 8 * max(1, math.ceil((fraction * padded - 2.0**-10) / 8)))
+
+
+@lru_cache(maxsize=256)
+def code_bytes(padded: int, bits: int, fraction: float = 0.0) -> int:
+    """Return the bytes of a unit's codes: those of the higher width, then the others, each part from a byte on."""
+    high = high_count(padded, fraction)
+    return (high * (bits + 1) + 7) // 8 + ((padded - high) * bits + 7) // 8

@@ -55,6 +55,24 @@ class Backend(Protocol):
         scales: F32,
         rounds: U8,
         norms: F32,
+        fraction: float = 0.0,
+        /,
+    ) -> tuple[int, float, float]: ...
+
+    def drive_plus_encode(
+        self,
+        x: F32,
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        scale_kind: int,
+        rotations: int,
+        full: bool,
+        codes: U8,
+        values: F32,
+        rounds: U8,
+        norms: F32,
         /,
     ) -> tuple[int, float, float]: ...
 
@@ -74,6 +92,8 @@ class Backend(Protocol):
         present: U8,
         full: bool,
         out: F32,
+        fraction: float = 0.0,
+        pieces: int = 1,
         /,
     ) -> None: ...
 
@@ -86,6 +106,7 @@ class Backend(Protocol):
         levels: F32,
         full: bool,
         out: F32,
+        fraction: float = 0.0,
         /,
     ) -> None: ...
 

@@ -22,22 +22,24 @@ def _table() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-@lru_cache(maxsize=MAX_BITS)
+@lru_cache(maxsize=MAX_BITS + 1)
 def levels(bits: int) -> NDArray[np.float32]:
-    """Return the 2**bits levels, ascending, float32.
+    """Return the 2**bits levels, ascending, float32; of 0 bits the level 0.
 
     Examples
     --------
     >>> levels(1).tolist()
     [-0.7978845834732056, 0.7978845834732056]
     """
+    if bits == 0:
+        return np.zeros(1, np.float32)
     positive = np.array([float(v) for v in _table()[str(bits)]["positive_levels"]])
     result = np.concatenate([-positive[::-1], positive]).astype(np.float32)
     result.flags.writeable = False
     return result
 
 
-@lru_cache(maxsize=MAX_BITS)
+@lru_cache(maxsize=MAX_BITS + 1)
 def thresholds(bits: int) -> NDArray[np.float32]:
     """Return the 2**bits - 1 midpoints of the levels, ascending, float32; a value on a threshold goes up."""
     c = levels(bits).astype(np.float64)
@@ -48,4 +50,4 @@ def thresholds(bits: int) -> NDArray[np.float32]:
 
 def mse(bits: int) -> float:
     """Return E (z - q)**2 for z ~ N(0, 1): the vNMSE of EDEN's biased scale in high dimension."""
-    return float(_table()[str(bits)]["mse"])
+    return float(_table()[str(bits)]["mse"]) if bits else 1.0

@@ -24,8 +24,9 @@ using namespace nb::literals;
 namespace tersor {
 namespace {
 
-Units make_units(i64 d, i64 unit, u64 key, u64 start, bool by_rows, int bits, bool full) {
-  check(bits >= 1 && bits <= 8, "bits must be 1 to 8");
+Units make_units(i64 d, i64 unit, u64 key, u64 start, bool by_rows, int bits, bool full, double fraction = 0) {
+  check(fraction >= 0 && fraction < 1, "fraction must be at least 0 and less than 1");
+  check(bits >= (fraction > 0 ? 0 : 1) && bits <= (fraction > 0 ? 7 : 8), "bits must be 1 to 8");
   check(unit >= 1 || d == 0, "unit must be positive");
   Units units;
   units.d = d;
@@ -37,6 +38,7 @@ Units make_units(i64 d, i64 unit, u64 key, u64 start, bool by_rows, int bits, bo
   units.by_rows = by_rows;
   units.full = full;
   units.bits = bits;
+  units.fraction = fraction;
   return units;
 }
 
@@ -107,10 +109,11 @@ void py_unpack(Array<const u8, 2> packed, int bits, Array<T, 2> out) {
 std::tuple<i64, double, double> py_eden_encode(In<float> x, i64 unit, u64 key, u64 start, bool by_rows, int bits,
                                                In<float> levels, In<float> thresholds, int scale_kind,
                                                int scale_dtype, int rotations, bool full, Out<u8> codes,
-                                               Out<float> scales, Out<u8> rounds, Out<float> norms) {
-  const Units units = make_units(length(x), unit, key, start, by_rows, bits, full);
-  check_length(levels, 1 << bits, "levels");
-  check_length(thresholds, (1 << bits) - 1, "thresholds");
+                                               Out<float> scales, Out<u8> rounds, Out<float> norms,
+                                               double fraction) {
+  const Units units = make_units(length(x), unit, key, start, by_rows, bits, full, fraction);
+  check_length(levels, units.levels(), "levels");
+  check_length(thresholds, units.thresholds(), "thresholds");
   check(scale_kind >= kUnbiased && scale_kind <= kOne, "scale_kind must be 0 to 3");
   check(scale_dtype >= kFloat32 && scale_dtype <= kBFloat16, "scale_dtype must be 0 to 2");
   check(rotations >= 0 && rotations <= kMaxRounds, "rotations must be 0 to 3");
@@ -119,49 +122,77 @@ std::tuple<i64, double, double> py_eden_encode(In<float> x, i64 unit, u64 key, u
   check_length(rounds, units.count(), "rounds");
   if (length(norms) != 0) check_length(norms, units.count(), "norms");
 
-  const Quantizer &quantizer = make_quantizer(bits, levels.data(), thresholds.data());
+  Quantizers quantizers{nullptr, nullptr};
+  if (bits > 0) quantizers.low = &make_quantizer(bits, levels.data(), thresholds.data());
+  const i64 below = i64{1} << bits;
+  if (fraction > 0)
+    quantizers.high = &make_quantizer(bits + 1, levels.data() + below, thresholds.data() + below - 1, 1);
   const f32u *from = x.data();
   f32u *to_scales = scales.data(), *to_norms = length(norms) ? norms.data() : nullptr;
   u8 *to_codes = codes.data(), *to_rounds = rounds.data();
   EncodeResult result;
   {
     Running running;
-    result = eden_encode(units, quantizer, {scale_kind, scale_dtype, rotations}, from, to_codes, to_scales, to_rounds,
+    result = eden_encode(units, quantizers, {scale_kind, scale_dtype, rotations}, from, to_codes, to_scales, to_rounds,
                          to_norms);
   }
   return {result.first_bad, result.error, result.energy};
 }
 
+std::tuple<i64, double, double> py_drive_plus_encode(In<float> x, i64 unit, u64 key, u64 start, bool by_rows,
+                                                     int scale_kind, int rotations, bool full, Out<u8> codes,
+                                                     Out<float> values, Out<u8> rounds, Out<float> norms) {
+  const Units units = make_units(length(x), unit, key, start, by_rows, 1, full);
+  check(scale_kind >= kUnbiased && scale_kind <= kOne, "scale_kind must be 0 to 3");
+  check(rotations >= 0 && rotations <= kMaxRounds, "rotations must be 0 to 3");
+  check_length(codes, units.code_bytes(), "codes");
+  check_length(values, 2 * units.count(), "values");
+  check_length(rounds, units.count(), "rounds");
+  if (length(norms) != 0) check_length(norms, units.count(), "norms");
+  const f32u *from = x.data();
+  f32u *to_values = values.data(), *to_norms = length(norms) ? norms.data() : nullptr;
+  u8 *to_codes = codes.data(), *to_rounds = rounds.data();
+  EncodeResult result;
+  {
+    Running running;
+    result = drive_plus_encode(units, {scale_kind, kFloat32, rotations}, from, to_codes, to_values, to_rounds, to_norms);
+  }
+  return {result.first_bad, result.error, result.energy};
+}
+
 void py_eden_decode(In<u8> codes, In<float> scales, In<u8> rounds, i64 unit, u64 key, u64 start, bool by_rows, int bits,
-                    In<float> levels, double weight, bool add, In<u8> present, bool full, Out<float> out) {
-  const Units units = make_units(length(out), unit, key, start, by_rows, bits, full);
-  check_length(levels, 1 << bits, "levels");
+                    In<float> levels, double weight, bool add, In<u8> present, bool full, Out<float> out,
+                    double fraction, i64 pieces) {
+  const Units units = make_units(length(out), unit, key, start, by_rows, bits, full, fraction);
+  const bool own = bits == 1 && fraction == 0 && length(levels) != 2;
+  check_length(levels, own ? 2 * units.count() : units.levels(), "levels");
+  check(pieces >= 1 && pieces <= INT64_MAX / std::max<i64>(units.count(), 1), "pieces must be positive");
   check_length(codes, units.code_bytes(), "codes");
   check_length(scales, units.count(), "scales");
   check_length(rounds, units.count(), "rounds");
-  if (length(present) != 0) check_length(present, units.count(), "present");
+  if (length(present) != 0) check_length(present, units.count() * pieces, "present");
   const u8 *of_rounds = rounds.data();
   for (i64 u = 0; u < units.count(); ++u) check(of_rounds[u] <= kMaxRounds, "rounds must be 0 to 3");
 
-  float table[256] = {};
-  copy_table(table, levels.data(), length(levels));
+  std::vector<float> table(static_cast<std::size_t>(std::max<i64>(length(levels), 512)));
+  copy_table(table.data(), levels.data(), length(levels));
   const u8 *from = codes.data(), *of_present = length(present) ? present.data() : nullptr;
   const f32u *of_scales = scales.data();
   f32u *to = out.data();
   Running running;
-  eden_decode(units, table, from, of_scales, of_rounds, weight, add, of_present, to);
+  eden_decode(units, table.data(), from, of_scales, of_rounds, weight, add, of_present, to, pieces, own);
 }
 
 // codes, scales, rounds, key, start, weight
 using EdenTuple = std::tuple<In<u8>, In<float>, In<u8>, u64, u64, double>;
 
 void py_eden_add(const std::vector<EdenTuple> &messages, i64 unit, bool by_rows, int bits, In<float> levels, bool full,
-                 Out<float> out) {
-  const Units units = make_units(length(out), unit, 0, 0, by_rows, bits, full);
-  check_length(levels, 1 << bits, "levels");
+                 Out<float> out, double fraction) {
+  const Units units = make_units(length(out), unit, 0, 0, by_rows, bits, full, fraction);
+  check_length(levels, units.levels(), "levels");
   std::vector<EdenMessage> views;
   for (const auto &[codes, scales, rounds, key, start, weight] : messages) {
-    make_units(length(out), unit, key, start, by_rows, bits, full);
+    make_units(length(out), unit, key, start, by_rows, bits, full, fraction);
     check_length(codes, units.code_bytes(), "codes");
     check_length(scales, units.count(), "scales");
     check_length(rounds, units.count(), "rounds");
@@ -169,7 +200,7 @@ void py_eden_add(const std::vector<EdenTuple> &messages, i64 unit, bool by_rows,
     for (i64 u = 0; u < units.count(); ++u) check(of_rounds[u] <= kMaxRounds, "rounds must be 0 to 3");
     views.push_back({codes.data(), scales.data(), of_rounds, key, start, weight});
   }
-  float table[256] = {};
+  float table[512] = {};
   copy_table(table, levels.data(), length(levels));
   f32u *to = out.data();
   Running running;
@@ -198,12 +229,16 @@ NB_MODULE(_native, m) {
   bind_packing<u32>(m);
   m.def("eden_encode", py_eden_encode, "x"_a.noconvert(), "unit"_a, "key"_a, "start"_a, "by_rows"_a, "bits"_a,
         "levels"_a.noconvert(), "thresholds"_a.noconvert(), "scale_kind"_a, "scale_dtype"_a, "rotations"_a, "full"_a,
-        "codes"_a.noconvert(), "scales"_a.noconvert(), "rounds"_a.noconvert(), "norms"_a.noconvert());
+        "codes"_a.noconvert(), "scales"_a.noconvert(), "rounds"_a.noconvert(), "norms"_a.noconvert(),
+        "fraction"_a = 0.0);
+  m.def("drive_plus_encode", py_drive_plus_encode, "x"_a.noconvert(), "unit"_a, "key"_a, "start"_a, "by_rows"_a,
+        "scale_kind"_a, "rotations"_a, "full"_a, "codes"_a.noconvert(), "values"_a.noconvert(), "rounds"_a.noconvert(),
+        "norms"_a.noconvert());
   m.def("eden_decode", py_eden_decode, "codes"_a.noconvert(), "scales"_a.noconvert(), "rounds"_a.noconvert(), "unit"_a,
         "key"_a, "start"_a, "by_rows"_a, "bits"_a, "levels"_a.noconvert(), "weight"_a, "add"_a,
-        "present"_a.noconvert(), "full"_a, "out"_a.noconvert());
+        "present"_a.noconvert(), "full"_a, "out"_a.noconvert(), "fraction"_a = 0.0, "pieces"_a = 1);
   m.def("eden_add", py_eden_add, "messages"_a, "unit"_a, "by_rows"_a, "bits"_a, "levels"_a.noconvert(), "full"_a,
-        "out"_a.noconvert());
+        "out"_a.noconvert(), "fraction"_a = 0.0);
   bind_formats(m);
   bind_rans(m);
   bind_quicfl(m);

@@ -27,6 +27,17 @@ inline int mixing_rounds(i64 padded) {
   return run * run >= 16.0 * static_cast<double>(padded) ? 2 : 3;
 }
 
+// Of the P rotated coordinates of a unit, how many have the higher width: `fraction` of them, in whole bytes of one more
+// bit. The 2^-10 keeps the rounding of fraction * P from adding a byte. The same as high_count in ../lengths.py.
+inline i64 high_count(i64 padded, double fraction) {
+  if (fraction == 0 || padded == 0) return 0;
+  const double bytes = (fraction * static_cast<double>(padded) - 0x1p-10) / 8;
+  i64 whole = static_cast<i64>(bytes);
+  whole += static_cast<double>(whole) < bytes;  // rounded up
+  whole = whole < 1 ? 1 : whole;
+  return 8 * whole < padded ? 8 * whole : padded;
+}
+
 // Bytes of `count` codes of `bits` bits. Split so that huge counts do not overflow.
 inline i64 packed_bytes(i64 count, int bits) { return count / 8 * bits + (count % 8 * bits + 7) / 8; }
 

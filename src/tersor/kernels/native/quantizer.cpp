@@ -79,8 +79,9 @@ void prepare(Quantizer &q) {
 
 }  // namespace
 
-const Quantizer &make_quantizer(int bits, const f32u *levels, const f32u *thresholds) {
-  thread_local Quantizer q;  // what the last call made: most callers have few quantizers
+const Quantizer &make_quantizer(int bits, const f32u *levels, const f32u *thresholds, int slot) {
+  thread_local Quantizer made[2];  // what the last calls made: most callers have few quantizers
+  Quantizer &q = made[slot];
   const std::size_t size = sizeof(float) << bits;
   if (q.bits == bits && std::memcmp(q.levels, levels, size) == 0 &&
       std::memcmp(q.thresholds, thresholds, size - sizeof(float)) == 0)

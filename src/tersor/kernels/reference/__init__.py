@@ -3,6 +3,7 @@
 from tersor.kernels.reference.bits import pack, unpack
 from tersor.kernels.reference.dither import dither_decode, dither_encode
 from tersor.kernels.reference.draws import draw_table
+from tersor.kernels.reference.drive_plus import drive_plus_encode
 from tersor.kernels.reference.eden import eden_add, eden_decode, eden_encode
 from tersor.kernels.reference.hadamard import fwht, rotate
 from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
@@ -20,6 +21,7 @@ __all__ = [
     "dither_decode",
     "dither_encode",
     "draw_table",
+    "drive_plus_encode",
     "eden_add",
     "eden_decode",
     "eden_encode",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tersor.kernels.lengths import mixing_rounds, padded_length, run_length
+from tersor.kernels.lengths import code_bytes, high_count, mixing_rounds, padded_length, run_length
 from tersor.kernels.reference.bits import pack, unpack
 from tersor.kernels.reference.hadamard import rotate
 from tersor.kernels.reference.sums import lane_sum, ordered_sum
@@ -22,11 +22,22 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
 
-class _Quantized(NamedTuple):
+class Quantized(NamedTuple):
+    """The codes of a unit, shape (1, P), and its sums."""
+
     codes: NDArray[np.uint8]
-    a: F64  # sum of z q
-    c: F64  # sum of q q
-    d: F64  # sum of (z - q)**2
+    a: np.float64  # sum of z q
+    c: np.float64  # sum of q q
+    d: np.float64  # sum of (z - q)**2
+
+
+class Rotated(NamedTuple):
+    """A unit after steps 1 to 6 of FORMAT.md section 4; z is None if all is zero or something not finite."""
+
+    z: F32 | None
+    rounds: int
+    s: np.float64
+    s2: np.float64
 
 
 def eden_encode(
@@ -46,6 +57,7 @@ def eden_encode(
     scales: F32,
     rounds: NDArray[np.uint8],
     norms: F32,
+    fraction: float = 0.0,
 ) -> tuple[int, float, float]:
     """Encode the units of `x`; fill `codes`, `scales`, `rounds` and, if it is not empty, `norms`.
 
@@ -60,7 +72,8 @@ def eden_encode(
     by_rows : bool
         All units use the random positions 0 .. n - 1.
     bits, levels, thresholds
-        Width of a code; 2**bits levels, 2**bits - 1 thresholds.
+        Width of a code; 2**bits levels, 2**bits - 1 thresholds. With a fraction also those of the width above, behind
+        them; 0 bits are not sent and have one level, 0.
     scale_kind : int
         UNBIASED, BIASED, NORM or ONE.
     scale_dtype : int
@@ -73,6 +86,8 @@ def eden_encode(
         All packed units one after the other, each starting on a byte.
     scales, rounds, norms : ndarray
         One value a unit.
+    fraction : float, default 0.0
+        Fraction of the rotated coordinates, the first ones, that have one bit more.
 
     Returns
     -------
@@ -87,41 +102,41 @@ def eden_encode(
     for k in range(n_units):
         values = x[k * unit : (k + 1) * unit]
         padded = padded_length(len(values), full)
-        nbytes = (padded * bits + 7) // 8
+        nbytes = code_bytes(padded, bits, fraction)
         where = codes[offset : offset + nbytes]
         offset += nbytes
-        position = 0 if by_rows else start + k * unit
-        made = _encode_unit(
-            values, padded, key, position, bits, levels, thresholds, scale_kind, scale_dtype, rotations, where
-        )
-        scales[k], rounds[k], norm, errors[k], energies[k] = made
+        where[...] = 0
+        rotated = rotate_unit(values, padded, key, 0 if by_rows else start + k * unit, rotations)
+        rounds[k] = rotated.rounds
+        if rotated.z is None:
+            norm = np.float32(rotated.s2)
+            scales[k] = errors[k] = energies[k] = rotated.s2
+        else:
+            made = _quantize_parts(rotated.z, bits, fraction, levels, thresholds, where)
+            g = exact_scale(scale_kind, np.sqrt(rotated.s2), padded, made)
+            with np.errstate(over="ignore"):
+                scales[k] = scale = round_to(np.float32(g / rotated.s), scale_dtype)
+            factor = np.float64(scale) * rotated.s
+            norm, errors[k], energies[k] = books(rotated, made, factor, len(values), padded)
         if len(norms):
             norms[k] = norm
+    return first_bad(x), ordered_sum(errors), ordered_sum(energies)
+
+
+def first_bad(x: F32) -> int:
+    """Return the index of the first NaN or infinity, or -1."""
     bad = np.flatnonzero(~np.isfinite(x))
-    return (int(bad[0]) if len(bad) else -1), ordered_sum(errors), ordered_sum(energies)
+    return int(bad[0]) if len(bad) else -1
 
 
-def _encode_unit(
-    values: F32,
-    padded: int,
-    key: int,
-    position: int,
-    bits: int,
-    levels: F32,
-    thresholds: F32,
-    scale_kind: int,
-    scale_dtype: int,
-    rotations: int,
-    where: NDArray[np.uint8],
-) -> tuple[float, int, float, float, float]:
-    where[...] = 0
+def rotate_unit(values: F32, padded: int, key: int, position: int, rotations: int) -> Rotated:
+    """Scale, choose the rounds, rotate: z has the norm sqrt(P). Of zeros s2 is 0, of what is not finite NaN."""
     amax = np.max(np.abs(values))
     run = run_length(padded)
     fixed = rotations or 1
-    if not np.isfinite(amax):
-        return np.nan, fixed if padded == run else mixing_rounds(padded), np.nan, np.nan, np.nan
-    if amax == 0:
-        return 0.0, fixed if padded == run else mixing_rounds(padded), 0.0, 0.0, 0.0
+    if not np.isfinite(amax) or amax == 0:
+        s2 = np.float64(0 if amax == 0 else np.nan)
+        return Rotated(None, fixed if padded == run else mixing_rounds(padded), np.float64(1), s2)
     s = np.ldexp(np.float64(1), int(np.clip(-np.frexp(amax)[1], -126, 127)))
     w = np.zeros((1, padded), np.float32)
     w[0, : len(values)] = values * np.float32(s)
@@ -135,30 +150,59 @@ def _encode_unit(
     r = np.sqrt(s2)
     root = np.sqrt(np.float64(padded))
     z = w * np.float32(root / (r * np.sqrt(np.float64(run) ** rounds)))
-    made = _quantize(z, levels, thresholds)
-    pack(made.codes, bits, where.reshape(1, -1))
-    a, c, d = made.a[0], made.c[0], made.d[0]
-    length = r / root
-    g = {
-        UNBIASED: lambda: length * (padded / a),
-        BIASED: lambda: length * (a / c),
-        NORM: lambda: length * np.sqrt(padded / c),
-        ONE: lambda: length,
-    }[scale_kind]()
+    return Rotated(z, rounds, s, s2)
+
+
+def exact_scale(kind: int, r: np.float64, padded: int, made: Quantized) -> np.float64:
+    """Return the scale g of z's levels, before the pre-scaling is undone; 0 if nothing that is sent has energy."""
+    length = r / np.sqrt(np.float64(padded))
+    if not made.a > 0:
+        return np.float64(0)
+    if kind == ONE:
+        return np.float64(length)
+    ratio = {UNBIASED: padded / made.a, BIASED: made.a / made.c, NORM: np.sqrt(padded / made.c)}[kind]
+    return np.float64(length * ratio)
+
+
+def books(
+    rotated: Rotated, made: Quantized, factor: np.float64, n: int, padded: int
+) -> tuple[np.float32, np.float64, np.float64]:
+    """Return norm, error and energy of a unit whose levels are multiplied by `factor` (pre-scaled)."""
+    s, r = rotated.s, np.sqrt(rotated.s2)
+    length = r / np.sqrt(np.float64(padded))
+    t = factor / length
+    error = made.d + 2 * (t - 1) * (made.c - made.a) + ((t - 1) * (t - 1)) * made.c
+    error = error * (length * length) * (n / padded) / (s * s)
     with np.errstate(over="ignore"):
-        scale = round_to(np.float32(g / s), scale_dtype)
-        norm = np.float32(r / s)
-    t = np.float64(scale) * s / length
-    error = d + 2 * (t - 1) * (c - a) + ((t - 1) * (t - 1)) * c
-    error = error * (length * length) * (len(values) / padded) / (s * s)
-    return float(scale), rounds, float(norm), float(error), float(s2 / (s * s))
+        return np.float32(r / s), error, rotated.s2 / (s * s)
 
 
-def _quantize(z: F32, levels: F32, thresholds: F32) -> _Quantized:
+def quantize(z: F32, levels: F32, thresholds: F32) -> Quantized:
+    """Return codes and sums of one unit, or one part of it."""
     codes = np.searchsorted(thresholds, z.reshape(-1), side="right").reshape(z.shape).astype(np.uint8)
     q = levels[codes]
     residual = z - q
-    return _Quantized(codes, lane_sum(z * q), lane_sum(q * q), lane_sum(residual * residual))
+    return Quantized(codes, lane_sum(z * q)[0], lane_sum(q * q)[0], lane_sum(residual * residual)[0])
+
+
+def _quantize_parts(
+    z: F32, bits: int, fraction: float, levels: F32, thresholds: F32, where: NDArray[np.uint8]
+) -> Quantized:
+    """Quantise and pack the part of the higher width, if there is one, and the other."""
+    padded, low = z.shape[1], 1 << bits
+    if not fraction:
+        made = quantize(z, levels, thresholds)
+        pack(made.codes, bits, where.reshape(1, -1))
+        return made
+    high = high_count(padded, fraction)
+    cut = (high * (bits + 1) + 7) // 8
+    first = quantize(z[:, :high], levels[low:], thresholds[low - 1 :])
+    second = quantize(z[:, high:], levels[:low], thresholds[: low - 1])
+    pack(first.codes, bits + 1, where[:cut].reshape(1, -1))
+    if bits:
+        pack(second.codes, bits, where[cut:].reshape(1, -1))
+    codes = np.concatenate([first.codes, second.codes], axis=1)
+    return Quantized(codes, first.a + second.a, first.c + second.c, first.d + second.d)
 
 
 def round_to(value: np.float32, dtype: int) -> np.float32:
@@ -187,30 +231,35 @@ def eden_decode(
     present: NDArray[np.uint8],
     full: bool,
     out: F32,
+    fraction: float = 0.0,
+    pieces: int = 1,
 ) -> None:
     """Decode units into `out`, shape (d,), or add ``weight`` times them to it.
 
     Parameters
     ----------
-    codes, scales, rounds, unit, key, start, by_rows, bits, levels, full
-        As for `eden_encode`.
+    codes, scales, rounds, unit, key, start, by_rows, bits, levels, full, fraction
+        As for `eden_encode`; for one bit, levels may also be two for each unit.
     weight : float
         Factor of the decoded values.
     add : bool
         Add to `out` instead of overwriting it.
     present : ndarray of uint8
-        Empty, or one flag a unit; a missing unit decodes to zeros.
+        Empty, or `pieces` flags a unit; a missing unit decodes to zeros.
     out : ndarray of float32, shape (d,)
         Where the result goes.
+    pieces : int, default 1
+        Equal runs, but for the last, that the rotated coordinates of a unit are cut into; missing ones are zeros.
     """
-    offset = 0
+    offset, own = 0, bits == 1 and not fraction and len(levels) != 2
     for k in range(len(scales)):
         target = out[k * unit : (k + 1) * unit]
         padded = padded_length(len(target), full)
-        nbytes = (padded * bits + 7) // 8
+        nbytes = code_bytes(padded, bits, fraction)
         stream = codes[offset : offset + nbytes]
         offset += nbytes
-        if len(present) and not present[k]:
+        flags = present[k * pieces : (k + 1) * pieces]
+        if len(present) and not flags.any():
             if not add:
                 target[:] = 0
             continue
@@ -221,10 +270,11 @@ def eden_decode(
                 target[:] = 0
             continue
         n_rounds = int(rounds[k])
-        unpacked: NDArray[Any] = np.empty((1, padded), np.uint8)
-        unpack(stream.reshape(1, -1), bits, unpacked)
         norm = 1 / np.sqrt(np.float64(run_length(padded)) ** n_rounds)
-        v = (levels.astype(np.float64) * norm).astype(np.float32)[unpacked]
+        table = levels[2 * k : 2 * k + 2] if own else levels
+        v = _look_up(stream, padded, bits, fraction, (table.astype(np.float64) * norm).astype(np.float32))
+        if len(present):
+            v[0, np.repeat(flags == 0, -(-padded // pieces))[:padded]] = 0
         rotate(v, key, 0 if by_rows else start + k * unit, n_rounds, inverse=True)
         with np.errstate(over="ignore", invalid="ignore"):
             values = v[0, : len(target)] * factor
@@ -232,6 +282,21 @@ def eden_decode(
             target += values
         else:
             target[:] = values
+
+
+def _look_up(stream: NDArray[np.uint8], padded: int, bits: int, fraction: float, table: F32) -> F32:
+    """Return the levels of a unit's codes, shape (1, P)."""
+    high = high_count(padded, fraction)
+    cut = (high * (bits + 1) + 7) // 8
+    parts = [(stream[:cut], high, bits + 1, table[1 << bits :])] if high else []
+    parts.append((stream[cut:], padded - high, bits, table[: 1 << bits]))
+    made = []
+    for packed, n, width, levels in parts:
+        unpacked: NDArray[Any] = np.zeros((1, n), np.uint8)
+        if width:
+            unpack(packed.reshape(1, -1), width, unpacked)
+        made.append(levels[unpacked])
+    return np.concatenate(made, axis=1)
 
 
 def eden_add(
@@ -242,6 +307,7 @@ def eden_add(
     levels: F32,
     full: bool,
     out: F32,
+    fraction: float = 0.0,
 ) -> None:
     """Add the estimates of several messages to `out`, one after the other.
 
@@ -249,11 +315,13 @@ def eden_add(
     ----------
     messages : sequence of (codes, scales, rounds, key, start, weight)
         As for `eden_decode`; all cut into the same units.
-    unit, by_rows, bits, levels, full
+    unit, by_rows, bits, levels, full, fraction
         As for `eden_encode`.
     out : ndarray of float32, shape (d,)
         Where the sum goes.
     """
     every = np.zeros(0, np.uint8)
     for codes, scales, rounds, key, start, weight in messages:
-        eden_decode(codes, scales, rounds, unit, key, start, by_rows, bits, levels, weight, True, every, full, out)
+        eden_decode(
+            codes, scales, rounds, unit, key, start, by_rows, bits, levels, weight, True, every, full, out, fraction
+        )
