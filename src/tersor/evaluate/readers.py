@@ -120,7 +120,7 @@ class TensorFile(Mapping[str, Any]):
 
     def fingerprint(self) -> str:
         """Return a hash of the names, dtypes and shapes, of the file's size and time, and of its two ends."""
-        stat = self.path.stat()
+        stat = Path(self.path).stat()
         found = hashlib.sha256(repr((stat.st_size, stat.st_mtime_ns)).encode())
         for name, t in (self.tensors | self.others).items():
             found.update(repr((name, t.dtype, t.shape)).encode())
