@@ -87,15 +87,14 @@ class TopK(Codec):
             values.append(narrow(chosen, self.values))
             with np.errstate(invalid="ignore"):
                 squares = np.square(part, dtype=np.float64)
-                total = float(squares.sum())
+                energy += float(squares.sum())
+                np.put_along_axis(squares, where, 0.0, axis=1)
                 off = widen(values[-1].view(VALUE_DTYPES[self.values]), self.values).reshape(chosen.shape) - chosen
-                dropped += total - float(np.take_along_axis(squares, where, axis=1).sum())
-                dropped += float(np.square(off, dtype=np.float64).sum())
-                energy += total
+                dropped += float(squares.sum()) + float(np.square(off, dtype=np.float64).sum())
         none = [np.zeros(0, np.uint8)]
         return Made(
             {"indices": np.concatenate(places or none), "values": np.concatenate(values or none)},
-            error=max(dropped, 0.0) / energy if energy else 0.0,
+            error=dropped / energy if energy else 0.0,
             first_bad=first_nonfinite(x),
         )
 

@@ -106,15 +106,15 @@ def _self_test() -> Iterator[Finding]:
     x = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
     made = {}
     for name in tersor.codecs():
-        spec = next((spec for spec in (name, f"{name}:4") if _constructs(spec)), None)
+        spec = next((spec for spec in (name, f"{name}:4", f"{name}:0.25") if _constructs(spec)), None)
         if spec is None:
             continue
-        enc = tersor.get_codec(spec).encode(x, seed=1)
-        made[spec] = raw = enc.to_bytes()
+        codec = tersor.get_codec(spec)
+        made[spec] = raw = codec.encode(x, seed=1).to_bytes()
         back = tersor.decode(tersor.from_bytes(raw))
-        law = tersor.get_codec(spec).expected_error()
-        error = tersor.nmse(x, back)
-        limit = 1.0 if law is None else 1.2 * law + 1e-9
+        law, error = codec.expected_error(), tersor.nmse(x, back)
+        # An unbiased estimate may be worse than zeros: QSGD of long blocks is.
+        limit = 1.2 * law + 1e-9 if law is not None else 10.0 if codec.claims.unbiased else 1.0
         if not (back.shape == x.shape and error <= limit):
             yield Finding("self-test", "broken", f"{spec}: vNMSE {error:.3g} where at most {limit:.3g} is right")
             return

@@ -163,7 +163,7 @@ def recommend(
     --------
     >>> x = np.random.default_rng(0).standard_normal(2**15).astype(np.float32)
     >>> recommend({"x": x}, 4.1, "mean").chosen.spec
-    'eden:4'
+    'eden:4.08'
     """
     if use not in USES:
         raise TersorError(f"the use is one of {', '.join(USES)}, got {use!r}")
