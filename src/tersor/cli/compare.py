@@ -110,7 +110,7 @@ def _with_law(row: Row) -> Row:
 
 def _print(source: TensorFile, parts: dict[str, list[Row]], total: list[Row], seeds: int, each: bool) -> None:
     out = show.console()
-    chosen = layout([*total, *(row for rows in parts.values() for row in rows)], seeds, out.width)
+    chosen = layout([total, *parts.values()], seeds, out.width)
     if len(parts) == 1 or each or len(parts) <= _EACH:
         for name, rows in parts.items():
             out.print(Text(heading(source, name), "bold"))

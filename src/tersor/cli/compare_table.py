@@ -24,51 +24,77 @@ class _Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a table after the codec's name, and how names are written."""
+    """The columns of a table after the codec's name, and how long a line of a name may be."""
 
     columns: tuple[_Column, ...]
-    name: Callable[[str], str]
+    room: int
 
     def table(self, rows: Sequence[Row]) -> Table:
         """Return the table."""
         made = show.table("codec", *(column.head for column in self.columns))
         for row in rows:
-            name = self.name(row.codec)
+            name = broken(row.codec, self.room)
             if row.problem:
                 made.add_row(name, "cannot", style="yellow")
             else:
                 made.add_row(name, *(column.cell(row) for column in self.columns))
-        timed = [row.copy_s for row in rows if row.copy_s]
-        if timed:
-            copy = _speed(next(row for row in rows if row.copy_s), statistics.median(timed))
+        if any(row.copy_s for row in rows):
+            copy = _copy(rows)
             made.add_row("memcpy", "32.000", *[""] * (len(self.columns) - 3), copy, copy, style="dim")
         return made
-
-    def width(self, rows: Sequence[Row]) -> int:
-        """Return the columns of a terminal that the table takes."""
-        names = [len(part) for row in rows for part in self.name(row.codec).split("\n")]
-        cells = [
-            max([len(column.head), *(len(column.cell(row)) for row in rows if not row.problem)])
-            for column in self.columns
-        ]
-        return max([len("memcpy"), *names]) + sum(cells) + _GAP * len(cells)
 
     def legend(self) -> str:
         """Say what the columns are."""
         return " ".join(dict.fromkeys(column.words for column in self.columns if column.words))
 
 
-def layout(rows: Sequence[Row], seeds: int, width: int) -> Layout:
-    """Choose the fullest layout that fits; names are broken only in a narrow terminal, where nothing else helps."""
-    writers = (_whole,) if width >= _NARROW else (_whole, _at_commas, _at_colon)
-    made = [Layout(columns, write) for write in writers for columns in _choices(seeds)]
-    return next((choice for choice in made if choice.width(rows) <= width), made[-1])
+def layout(tables: Sequence[Sequence[Row]], seeds: int, width: int) -> Layout:
+    """Choose the columns for several tables: the most that fit beside whole names.
+
+    Names are broken, where a field begins, only in a narrow terminal where leaving out columns does not help.
+    """
+    names = [row.codec for rows in tables for row in rows]
+    whole = max(map(len, [*names, "memcpy"]))
+    parts = max([len(line) for name in names for line in broken(name, 0).split("\n")] + [len("memcpy")])
+    choices = [(columns, width - _taken(columns, tables)) for columns in _choices(seeds)]
+    for least in (whole,) if width >= _NARROW else (whole, parts):
+        for columns, room in choices:
+            if room >= least:
+                return Layout(columns, room)
+    return Layout(*choices[-1])
+
+
+def broken(spec: str, room: int) -> str:
+    """Break a spec at commas into lines that are no longer than `room` if their fields allow it.
+
+    Examples
+    --------
+    >>> broken("eden:4,scale=biased", 19), broken("eden:4,scale=biased", 18)
+    ('eden:4,scale=biased', 'eden:4,\\n  scale=biased')
+    """
+    first, *rest = spec.split(",")
+    lines = [first]
+    for field in rest:
+        lines[-1] += ","
+        if len(lines[-1]) + len(field) + (field is not rest[-1]) <= room:
+            lines[-1] += field
+        else:
+            lines.append(f"  {field}")
+    return "\n".join(lines)
+
+
+def _taken(columns: Sequence[_Column], tables: Sequence[Sequence[Row]]) -> int:
+    """Return the width of all columns but the first, with the gaps before them."""
+    rows = [row for table in tables for row in table if not row.problem]
+    copies = max((len(_copy(table)) for table in tables if any(row.copy_s for row in table)), default=0)
+    widths = [max([len(column.head), *(len(column.cell(row)) for row in rows)]) for column in columns]
+    widths[0] = max(widths[0], len("cannot"), len("32.000"))
+    return sum(widths[:-2]) + sum(max(width, copies) for width in widths[-2:]) + _GAP * len(columns)
 
 
 def _choices(seeds: int) -> Iterator[tuple[_Column, ...]]:
     """Sets of columns, fullest first: what is left out first is what the others tell too."""
-    several = f"mean and standard deviation (+-) over {show.plural(seeds, 'seed')}" if seeds > 1 else "of one seed"
-    error = "error: vNMSE, ||x_hat - x||^2 / ||x||^2, "
+    several = f", mean over {seeds} seeds" if seeds > 1 else ""
     every = {
         "bits": _Column(
             "bits",
@@ -84,8 +110,12 @@ def _choices(seeds: int) -> Iterator[tuple[_Column, ...]]:
             lambda row: show.number(row.vnmse_told if row.expected is None else row.expected),
             "predicted: by the codec's law, else by the sender for this very message.",
         ),
-        "error": _Column("error", lambda row: show.number(row.vnmse), error + several + "."),
-        "spread": _Column("+-", lambda row: "0" if not row.spread else f"{row.spread:.0e}", ""),
+        "error": _Column(
+            "error", lambda row: show.number(row.vnmse), f"error: vNMSE, ||x_hat - x||^2 / ||x||^2{several}."
+        ),
+        "spread": _Column(
+            "+-", lambda row: "0" if not row.spread else f"{row.spread:.0e}", "+-: its standard deviation over seeds."
+        ),
         "mean": _Column(
             f"mean of {seeds}",
             lambda row: show.number(row.vnmse_of_mean),
@@ -108,24 +138,11 @@ def _choices(seeds: int) -> Iterator[tuple[_Column, ...]]:
     kept = ["bits", "law", "sender", "error", "spread", "mean", "chance", "bias", "max", "enc", "dec"]
     if seeds == 1:
         kept = [name for name in kept if name not in ("spread", "mean", "chance", "bias")]
-        every["error"] = _Column("error", every["error"].cell, error + several + ".")
     for change in ({}, {"chance": ""}, {"law": "predicted", "sender": ""}, {"max": ""}, {"mean": ""},
                    {"enc": "enc, short", "dec": "dec, short"}, {"spread": ""}):  # fmt: skip
         kept = [change.get(name, name) for name in kept]
         kept = [name for name in kept if name]
         yield tuple(every[name] for name in kept)
-
-
-def _whole(spec: str) -> str:
-    return spec
-
-
-def _at_commas(spec: str) -> str:
-    return spec.replace(",", ",\n  ")
-
-
-def _at_colon(spec: str) -> str:
-    return _at_commas(spec.replace(":", ":\n  ")) if "," in spec else spec
 
 
 def _bias(row: Row) -> str:
@@ -138,3 +155,8 @@ def _bias(row: Row) -> str:
 def _speed(row: Row, seconds: float) -> str:
     speed = row.speed(seconds)
     return "-" if speed is None else f"{speed:.2f}" if speed >= 0.1 else f"{speed:.1g}"
+
+
+def _copy(rows: Sequence[Row]) -> str:
+    timed = [row for row in rows if row.copy_s]
+    return _speed(timed[0], statistics.median(row.copy_s for row in timed))
