@@ -469,7 +469,10 @@ def test_codecs(here: Path) -> None:
     shown = run("codecs").stdout
     listed = {c["name"]: c for c in json.loads(run("codecs", "--json").stdout)}
     assert list(listed) == list(tersor.codecs()) and all(name in shown for name in listed)
-    assert "scale=unbiased" in shown and "4: 0.00959" in shown
+    assert "scale=unbiased" in shown and "4: 0.00959" in shown and max(map(len, shown.split("\n"))) <= 80
+    words = " ".join(shown.split())
+    assert "EDEN: b bits a coordinate" in words and "eden:2,grid=uniform: no longer: rows move as bytes" in words
+    assert "turboquant:2,kind=prod: unbiased; vNMSE: (pi/2) m_(b-1)" in words and "3,kind=prod: 0.185" in words
     assert listed["eden"]["claims"]["unbiased"] and listed["eden"]["expected_error"]["eden:1"] == pytest.approx(
         0.571, rel=0.01
     )
