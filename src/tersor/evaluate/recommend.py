@@ -20,7 +20,7 @@ from tersor.codec import Claims, Codec
 from tersor.errors import TersorError
 from tersor.evaluate.bed import format_rate
 from tersor.evaluate.compare import Row, check_finite, compare
-from tersor.evaluate.examples import constructs, default_specs, needs_value
+from tersor.evaluate.examples import constructs, default_specs, examples, needs_value
 from tersor.evaluate.measure import host
 from tersor.evaluate.recall import MIN_ROWS, recall
 from tersor.evaluate.sample import sample
@@ -30,6 +30,8 @@ USES = ("mean", "store", "search")
 _SCALES = ("scale=biased",)  # settings that trade bias for error, where a codec has them
 _SEARCHED = 8  # codecs whose recall is measured: those of the least error
 _NEAR = 0.05  # over the budget by no more than this share: worth a word
+_BELOW = (2, 5, 10, 20)  # hundredths of a bit for scales, headers and what an entropy coder adds
+_MOST = 8  # bits that codecs of a width take
 _BASELINE = "bf16"
 
 
@@ -92,7 +94,7 @@ class Recommendation:
     reasons : list of str
         Why, with numbers.
     runners_up : list of Candidate
-        The next best.
+        The next best, one of a kind.
     excluded : list of tuple of str and str
         Specs that were not considered, and why.
     measured_on : int
@@ -205,13 +207,16 @@ def recommend(
     if by_rows:
         candidates = _by_recall(candidates, parts)
     first = candidates[0] if candidates else None
+    # The best of every other kind: the same codec a little narrower tells nothing.
+    kinds = {_kind(c.spec): c for c in reversed(candidates)}
+    others = [c for c in candidates[1:] if kinds[_kind(c.spec)] is c]
     notes = _near_notes(near, first) + _link_notes(first, links, parts, axis, seeds)
     return Recommendation(
         use,
         budget,
         first,
-        _reasons(first, candidates[1:], use, senders, excluded),
-        candidates[1:4],
+        _reasons(first, others, use, senders, excluded),
+        others[:3],
         excluded,
         sum(int(np.prod(x.shape)) for x in parts.values()),
         notes,
@@ -223,23 +228,40 @@ def candidate_specs(budget: float, use: str, tensors: Mapping[str, Any], axis: i
     specs = default_specs()
     for name, cls in codecs().items():
         if needs_value(cls):
-            specs += _widest(name, budget, tensors, axis)
+            for settings in dict.fromkeys(spec.partition(",")[2] for spec in examples(name, cls)):
+                specs += _widest(name, f",{settings}" if settings else "", budget, tensors, axis)
     if use != "mean":
         specs += [f"{spec}{',' if ':' in spec else ':'}{extra}" for spec in specs for extra in _SCALES]
     return list(dict.fromkeys(get_codec(spec).spec for spec in specs if constructs(spec)))
 
 
-def _widest(name: str, budget: float, tensors: Mapping[str, Any], axis: int | None) -> list[str]:
-    """The largest hundredth that a codec takes as its first value and whose message fits."""
-    low, high = 0, round(100 * budget)
-    if not constructs(f"{name}:{high / 100 + 0.005:.2f}") and not constructs(f"{name}:{max(high - 1, 1) / 100}"):
-        return []
+def _widest(name: str, settings: str, budget: float, tensors: Mapping[str, Any], axis: int | None) -> list[str]:
+    """The largest hundredth that a codec takes as its first value and whose message fits.
+
+    Where the size depends on the values: several just below the budget, to be measured. With settings also the largest
+    whole number.
+    """
+    top = round(100 * budget)
+    whole = [f"{name}:{min(int(budget), _MOST)}{settings}"] if settings and budget >= 1 else []
+    whole = [spec for spec in whole if constructs(spec)]
+    probes = [f"{name}:{value / 100:g}{settings}" for value in (top, top - 1) if value % 100]
+    if not any(map(constructs, probes)):
+        return whole
+    if not get_codec(next(filter(constructs, probes))).claims.fixed_size:
+        return whole + [f"{name}:{(top - less) / 100:g}{settings}" for less in _BELOW if top > less]
+    low, high = 0, top
     while low < high:
         middle = (low + high + 1) // 2
-        spec = f"{name}:{middle / 100:g}"
+        spec = f"{name}:{middle / 100:g}{settings}"
         fits = constructs(spec) and _bits(get_codec(spec), tensors, axis) <= budget
         low, high = (middle, high) if fits else (low, middle - 1)
-    return [f"{name}:{low / 100:g}"] if low else []
+    return [*whole, f"{name}:{low / 100:g}{settings}"] if low else whole
+
+
+def _kind(spec: str) -> str:
+    """A codec with its settings, whatever its first value."""
+    head, _, settings = spec.partition(",")
+    return f"{head.partition(':')[0]},{settings}"
 
 
 def _bits(codec: Codec, tensors: Mapping[str, Any], axis: int | None) -> float:
@@ -301,7 +323,8 @@ def _reasons(
     if first is None:
         return []
     row = first.row
-    found = [f"It takes {first.bits:.3f} bits a coordinate, headers and scales included."]
+    varies = "" if first.claims.fixed_size else "; the size depends on the values"
+    found = [f"It takes {first.bits:.3f} bits a coordinate, headers and scales included{varies}."]
     if use == "mean":
         kind = "It claims to be unbiased" if first.claims.unbiased else "It rounds to a fine grid"
         shows = {"unbiased": ", and no bias shows", "exact": ", and is exact here"}.get(row.verdict, "")
