@@ -252,6 +252,14 @@ def test_recommend_for_a_mean(here: Path) -> None:
     assert all("biased" in e["why"] for e in biased["excluded"]) and len(biased["excluded"]) == 2
 
 
+def test_recommend_for_a_mean_looks_at_the_mean(here: Path) -> None:
+    """One message of half a bit errs by more than zeros would, the mean of ten by far less."""
+    found = recommend("--demo", "normal:2^15", "-b", "0.6", "-c", "eden:0.5,randk:0.01", "--senders", "10")
+    assert found["chosen"]["codec"] == "eden:0.5" and found["chosen"]["measured"]["vnmse"] > 1
+    assert found["chosen"]["score"] == pytest.approx(0.214, rel=0.1)
+    assert [e["codec"] for e in found["excluded"]] == ["randk:0.01"]
+
+
 def test_recommend_counts_everything(here: Path) -> None:
     found = recommend("--demo", "normal:2^14", "--budget", "2bit", "-c", "eden:1,eden:2")
     assert found["chosen"]["codec"] == "eden:1"  # eden:2 takes 2.02 bits with scales and header

@@ -197,9 +197,9 @@ def recommend(
             start = Row(codec.spec, seeds, expected=codec.expected_error())
             row = sum((compare(x, [spec], seeds=seeds, axis=axis)[0] for x in parts.values()), start)
             bits = row.bits if bits is None else bits
-            why = _measured_against(row, codec, use, budget, bits)
+            score = row.error_of_mean(senders) if use == "mean" else row.vnmse
+            why = _measured_against(row, codec, use, budget, bits, score)
             if not why:
-                score = row.error_of_mean(senders) if use == "mean" else row.vnmse
                 candidates.append(Candidate(codec.spec, row, score, bits, seconds=_seconds(row, links)))
         if why:
             excluded.append((codec.spec, why))
@@ -286,15 +286,15 @@ def _too_large(codec: Codec, budget: float, bits: float | None, near: list[tuple
     return f"over the budget: {bits:.3f} bits a coordinate"
 
 
-def _measured_against(row: Row, codec: Codec, use: str, budget: float, bits: float) -> str:
+def _measured_against(row: Row, codec: Codec, use: str, budget: float, bits: float, score: float) -> str:
     if row.problem:
         return f"cannot encode this: {row.problem}"
     if bits > budget:
         return f"over the budget: {bits:.3f} bits a coordinate"
     if use == "mean" and row.verdict == "biased" and not codec.claims.rounds_to_nearest:
         return f"biased on this tensor: {100 * (row.bias_share or 0):.0f} % of its error outlasts averaging"
-    if row.vnmse >= 1:
-        return f"an error of {row.vnmse:.3g}: sending zeros has 1"
+    if score >= 1:
+        return f"an error of {score:.3g}: sending zeros has 1"
     return ""
 
 
