@@ -1,4 +1,4 @@
-"""tersor: float tensors stored, moved and added at 1 to 8 bits a coordinate, with an error known in advance."""
+"""tersor: float tensors stored, moved and added at 0.5 to 8 bits a coordinate, with an error known in advance."""
 
 from tersor.codecs import (
     MXFP4,

@@ -95,7 +95,7 @@ def build() -> typer.Typer:
             typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version and stop."),
         ] = False,
     ) -> None:
-        """Terse tensors: float tensors at 1 to 8 bits a coordinate, with an error known before they are sent."""
+        """Terse tensors: float tensors at 0.5 to 8 bits a coordinate, with an error known before they are sent."""
 
     try:
         train = importlib.import_module("tersor.cli.train").train

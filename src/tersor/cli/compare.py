@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from tersor.cli import show
+from tersor.cli.compare_table import layout
 from tersor.cli.source import Demo, File, Key, heading, open_source
 from tersor.errors import TersorError
 from tersor.evaluate.compare import Row, default_specs, sort_rows
@@ -22,7 +21,6 @@ from tersor.registry import get_codec
 from tersor.specs import split_list
 
 _EACH = 3  # with more tensors than this, only the total is printed unless --each
-_WIDE = 112
 
 
 def compare(
@@ -112,94 +110,26 @@ def _with_law(row: Row) -> Row:
 
 def _print(source: TensorFile, parts: dict[str, list[Row]], total: list[Row], seeds: int, each: bool) -> None:
     out = show.console()
+    chosen = layout([total, *parts.values()], seeds, out.width)
     if len(parts) == 1 or each or len(parts) <= _EACH:
         for name, rows in parts.items():
             out.print(Text(heading(source, name), "bold"))
-            out.print(_table(sort_rows(rows), seeds, out.width))
+            out.print(chosen.table(sort_rows(rows)))
             out.print()
     if len(parts) > 1:
         size = sum(t.size for t in source.tensors.values())
         head = f"{source.path}: {show.plural(len(parts), 'tensor')} together, {size:,} coordinates"
         out.print(Text(head, "bold"))
-        out.print(_table(total, seeds, out.width))
+        out.print(chosen.table(total))
         out.print()
     for row in total:
         if row.problem:
             out.print(Text(f"{row.codec} cannot encode this: {row.problem}", "yellow"))
     if source.others:
         out.print(Text(f"Left out, not floats: {source.others_text()}.", "yellow"))
-    out.print(Text(_legend(seeds, out.width >= _WIDE), "dim"))
+    out.print(Text(chosen.legend(), "dim"))
     if len(parts) > _EACH and not each:
         out.print(Text("--each prints a table for every tensor.", "dim"))
-
-
-def _legend(seeds: int, wide: bool) -> str:
-    several = f"error: vNMSE, ||x_hat - x||^2 / ||x||^2, mean and standard deviation over {show.plural(seeds, 'seed')}"
-    if not wide:
-        lines = ["bits: a coordinate, from the bytes of the message, header included."]
-        lines += [several + ".", "predicted: by the codec's law, else by the sender for this very message."]
-        if seeds > 1:
-            lines.append("bias: the share of the error that no averaging removes, or that none shows.")
-        return "\n".join([*lines, "GB/s: of float32 values, median of several."])
-    lines = [
-        "bits: a coordinate, from the bytes of the message, header included. max: largest error of a coordinate. "
-        "GB/s: of float32 values, median of several."
-    ]
-    lines.append(several + "; law: as predicted; sender: as it knew (enc.error).")
-    if seeds > 1:
-        lines.append(
-            f"mean of {seeds}: error of the mean of all estimates; by chance: what it would be without bias; "
-            "bias: share that no averaging removes."
-        )
-    return "\n".join(lines)
-
-
-def _columns(seeds: int, wide: bool) -> list[str]:
-    several = seeds > 1
-    if not wide:
-        return ["codec", "bits", "predicted", "error", *(["+-", "bias"] if several else []), "enc GB/s", "dec GB/s"]
-    means = ["+-", f"mean of {seeds}", "by chance", "bias"] if several else []
-    return ["codec", "bits", "law", "sender", "error", *means, "max", "enc GB/s", "dec GB/s"]
-
-
-def _table(rows: list[Row], seeds: int, width: int) -> Table:
-    wide = width >= _WIDE
-    names = _columns(seeds, wide)
-    made = show.table(*names)
-    for row in rows:
-        name = row.codec.replace(",", ",\n")
-        if row.problem:
-            made.add_row(name, "cannot", style="yellow")
-            continue
-        law = [show.number(row.expected), show.number(row.vnmse_told)]
-        if not wide:
-            law = [show.number(row.vnmse_told if row.expected is None else row.expected)]
-        cells = [name, f"{row.bits:.3f}" if row.size else "-", *law, show.number(row.vnmse)]
-        if seeds > 1:
-            cells.append("0" if not row.spread else f"{row.spread:.0e}")
-            if wide:
-                cells += [show.number(row.vnmse_of_mean), show.number(row.vnmse / seeds)]
-            cells.append(_bias(row, wide))
-        cells += [show.number(row.largest)] if wide else []
-        made.add_row(*cells, _speed(row, row.encode_s), _speed(row, row.decode_s))
-    timed = [row for row in rows if row.copy_s]
-    if timed:
-        copy = _speed(timed[0], statistics.median(row.copy_s for row in timed))
-        made.add_row("memcpy", "32.000", *[""] * (len(names) - 4), copy, copy, style="dim")
-    return made
-
-
-def _bias(row: Row, wide: bool) -> str:
-    if row.verdict == "biased" and row.bias_share is not None:
-        share = 100 * row.bias_share
-        text = f"{min(share, 100):.0f} %" if share >= 1 else "< 1 %"
-        return f"biased {text}" if wide else text
-    return row.verdict or "-"
-
-
-def _speed(row: Row, seconds: float) -> str:
-    speed = row.speed(seconds)
-    return "-" if speed is None else f"{speed:.3f}" if speed < 1 else f"{speed:.2f}"
 
 
 def _draw(png: Path, source: TensorFile, total: list[Row], quiet: bool) -> None:

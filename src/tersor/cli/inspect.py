@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tersor.cli import show
+from tersor.cli.compare_table import broken
 from tersor.encoded import Encoded
 from tersor.evaluate.encoded_file import EncodedFile, Entry, open_encoded
 from tersor.pieces import StoredMessage
 
+_SPEC = 26  # columns for a codec, beyond which its fields are broken into lines
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 
 
@@ -107,7 +110,7 @@ def _cells(name: str, entry: Entry) -> dict[str, str]:
     bits = found.get("bits_per_coordinate")
     return {
         "tensor": name,
-        "spec": found["spec"] or "(as it was)",
+        "spec": broken(found["spec"], _SPEC) if found["spec"] else "(as it was)",
         "shape": show.shape(entry.shape),
         "dtype": found["dtype"],
         "key": found.get("key", ""),
@@ -145,15 +148,22 @@ def _print_header(out: Console, name: str, entry: Entry) -> None:
     out.print()
 
 
+def _elements(plane: dict[str, Any]) -> str:
+    """What a plane is made of; bytes need no word."""
+    if plane["layout"] != "lsb":
+        return "" if plane["layout"] == "|u1" else f", {np.dtype(plane['layout']).name}"
+    return "" if plane["bits"] == 8 else f", {show.plural(plane['bits'], 'bit')} an element"
+
+
 def _add_header(grid: Table, found: dict[str, Any], message: Encoded | StoredMessage) -> None:
     units_of = message.units if isinstance(message, Encoded) else message.cut.units
-    units = show.plural(units_of.count, "block" if found["axis"] is None else "row") + f" of {units_of.length:,}"
+    length = units_of.last if units_of.count == 1 else units_of.length
+    units = show.plural(units_of.count, "block" if found["axis"] is None else "row") + f" of {length:,}"
     if found["units_received"] is not None:
         units += f", {found['units_received']:,} arrived"
     grid.add_row("  units", units)
     for plane, p in found["planes"].items():
-        layout = "" if p["layout"] == "lsb" else f", {p['layout']}"
-        grid.add_row(f"  plane {plane}", f"{p['bytes']:,} bytes, {p['bits']} bits an element{layout}")
+        grid.add_row(f"  plane {plane}", f"{show.plural(p['bytes'], 'byte')}{_elements(p)}")
     grid.add_row("  key", found["key"])
     if found["start"]:
         grid.add_row("  starts at", f"{found['start']:,}")

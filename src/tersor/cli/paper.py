@@ -17,12 +17,11 @@ from rich.text import Text
 from tersor.cli import show
 from tersor.errors import TersorError
 from tersor.evaluate.papers import DEFAULT, FULL, PAPERS, Figure, Line, Paper, get_paper
-from tersor.evaluate.papers.base import NOT_AVAILABLE
 from tersor.evaluate.papers.output import draw, to_csv
 from tersor.evaluate.writers import replacing
 
 _WIDTHS = (12, 10, 6, 8, 3)  # of the columns after the first
-_STYLES = {"ok": "green", "off": "bold red", NOT_AVAILABLE: "yellow"}
+_STYLES = {"ok": "green", "off": "bold red"}
 
 
 def paper(
@@ -94,17 +93,10 @@ def _print(chosen: Paper, lines: Sequence[Line], seconds: float) -> None:
     out.print(Text(chosen.title, "bold"))
     out.print(Text(f"{chosen.authors}. {chosen.venue}, arXiv {chosen.arxiv}"))
     out.print(Text(f"Shows: {chosen.shows}.\n"))
-    _print_table(out, [line for line in lines if line.ours is not None])
+    _print_table(out, lines)
     out.print()
     counts = {verdict: sum(line.verdict == verdict for line in lines) for verdict in _STYLES}
-    text = f"{counts['ok']} ok, {counts['off']} off"
-    if counts[NOT_AVAILABLE]:
-        text += f", {counts[NOT_AVAILABLE]} not available"
-    out.print(Text(f"{text}. Took {seconds:.0f} s.", "bold"))
-    missing = dict.fromkeys(line.why for line in lines if line.ours is None)
-    if missing:
-        names = [why.removeprefix("there is no codec ") for why in missing]
-        out.print(Text(f"Not available here: {'; '.join(names)}.", "yellow"))
+    out.print(Text(f"{counts['ok']} ok, {counts['off']} off. Took {seconds:.0f} s.", "bold"))
     out.print(
         Text(
             "notes: the section of the project's working notes on these papers with the number; PAPERS.md says what "

@@ -6,7 +6,7 @@ Distributed Mean Estimation", NeurIPS 2021, arXiv 2105.08339. FORMAT.md section 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,7 @@ class Drive(Eden):
 
     bits: int | float = field(default=1, init=False, repr=False)
     plus: bool = False
+    examples: ClassVar[tuple[str, ...]] = ("drive", "drive:plus=true")
 
     def __post_init__(self) -> None:
         super().__post_init__()

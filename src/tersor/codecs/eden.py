@@ -93,6 +93,18 @@ class Eden(Codec):
     store_norm: bool = False
     grid: str = "lloyd"
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "eden:0.5",
+        "eden:1",
+        "eden:1.5",
+        "eden:2",
+        "eden:2.5",
+        "eden:3",
+        "eden:4",
+        "eden:6",
+        "eden:8",
+        "eden:2,grid=uniform",
+    )
     claims: ClassVar[Claims] = Claims(
         unbiased=True,
         row_addressable=True,

@@ -77,6 +77,7 @@ class Kashin(Codec):
     iterations: int = 3
     block: int = UNIT
 
+    examples: ClassVar[tuple[str, ...]] = ("kashin:1", "kashin:2", "kashin:4")
     claims: ClassVar[Claims] = Claims(
         row_addressable=True,
         tolerates_loss=True,

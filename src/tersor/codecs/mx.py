@@ -170,6 +170,7 @@ class MXFP8(_WithElement):
     rounding: str = "nearest"
     scale_rounding: str = "floor"
 
+    examples: ClassVar[tuple[str, ...]] = ("mxfp8", "mxfp8:rounding=stochastic,scale_rounding=up")
     claims: ClassVar[Claims] = _claims(
         False, "|x_hat_i - x_i| <= |x_i| / 16 (e4m3) or / 8 (e5m2), twice that where it saturates, or a denormal's half"
     )
@@ -202,6 +203,7 @@ class MXFP6(_WithElement):
     rounding: str = "nearest"
     scale_rounding: str = "floor"
 
+    examples: ClassVar[tuple[str, ...]] = ("mxfp6", "mxfp6:rounding=stochastic,scale_rounding=up")
     claims: ClassVar[Claims] = _claims(
         False, "|x_hat_i - x_i| <= |x_i| / 16 (e2m3) or / 8 (e3m2), twice that where it saturates, or a denormal's half"
     )
@@ -231,6 +233,7 @@ class MXFP4(_Microscaling):
     rounding: str = "nearest"
     scale_rounding: str = "floor"
 
+    examples: ClassVar[tuple[str, ...]] = ("mxfp4", "mxfp4:rounding=stochastic,scale_rounding=up")
     claims: ClassVar[Claims] = _claims(False, "|x_hat_i - x_i| <= max|x| / 4 in each block")
     kinds: ClassVar[tuple[str, ...]] = ("e2m1",)
 
@@ -258,5 +261,6 @@ class MXINT8(_Microscaling):
     rounding: str = "nearest"
     scale_rounding: str = "floor"
 
+    examples: ClassVar[tuple[str, ...]] = ("mxint8", "mxint8:rounding=stochastic,scale_rounding=up")
     claims: ClassVar[Claims] = _claims(True, "|x_hat_i - x_i| <= max|x| / 128 in each block")
     kinds: ClassVar[tuple[str, ...]] = ("int8",)

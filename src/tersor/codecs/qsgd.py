@@ -50,6 +50,7 @@ class QSGD(UnitScale):
     norm: str = "l2"
     block: int | str = 4096
 
+    examples: ClassVar[tuple[str, ...]] = ("qsgd:2", "qsgd:5", "qsgd:8")
     claims: ClassVar[Claims] = Claims(
         unbiased=True,
         row_addressable=True,

@@ -68,6 +68,7 @@ class QuicFL(Codec):
     shared_bits: int | None = None
     block: int = 4096
 
+    examples: ClassVar[tuple[str, ...]] = ("quicfl:1", "quicfl:2", "quicfl:3", "quicfl:4")
     claims: ClassVar[Claims] = Claims(
         unbiased=True,
         fixed_size=False,

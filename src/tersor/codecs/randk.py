@@ -136,6 +136,7 @@ class RandK(_Chosen):
     fraction: float
     values: str = "float32"
 
+    examples: ClassVar[tuple[str, ...]] = ("randk:0.01", "randk:0.1")
     claims: ClassVar[Claims] = Claims(
         unbiased=True, row_addressable=True, tolerates_loss=True, error_law="n / k - 1 for every input"
     )
@@ -193,6 +194,7 @@ class PermK(_Chosen):
 
     workers: int
 
+    examples: ClassVar[tuple[str, ...]] = ("permk:4",)
     claims: ClassVar[Claims] = Claims(
         unbiased=True,
         row_addressable=True,

@@ -68,6 +68,14 @@ class StochasticQuantization(Codec):
     dither: str = "private"
     rotations: int = 0
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "sq:1",
+        "sq:2",
+        "sq:4",
+        "sq:8",
+        "sq:4,dither=subtractive",
+        "sq:4,rotations=2",
+    )
     claims: ClassVar[Claims] = Claims(
         unbiased=True,
         additive=True,

@@ -53,6 +53,7 @@ class TopK(Codec):
     fraction: float
     values: str = "float32"
 
+    examples: ClassVar[tuple[str, ...]] = ("topk:0.01", "topk:0.1")
     claims: ClassVar[Claims] = Claims(
         row_addressable=True,
         tolerates_loss=True,

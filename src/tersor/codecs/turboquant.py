@@ -68,6 +68,15 @@ class TurboQuant(Codec):
     block: int = 1024
 
     scale: ClassVar[str] = "one"
+    examples: ClassVar[tuple[str, ...]] = (
+        "turboquant:1",
+        "turboquant:2",
+        "turboquant:3",
+        "turboquant:4",
+        "turboquant:2,kind=prod",
+        "turboquant:3,kind=prod",
+        "turboquant:4,kind=prod",
+    )
     claims: ClassVar[Claims] = Claims(
         row_addressable=True,
         tolerates_loss=True,

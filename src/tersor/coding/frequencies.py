@@ -146,7 +146,8 @@ def normalise(counts: ArrayLike, scale_bits: int = SCALE_BITS) -> NDArray[np.uin
         left += 1
     while True:
         (up, a), (down, b) = best_gain(), best_loss()
-        if up <= down:
+        # A frequency of thousands may seem to gain by a unit from itself: the logarithms are rounded there.
+        if up <= down or a == b:
             break
         change(a, 1)
         change(b, -1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 _GROUPS = 64  # at least this many where the tensor has as many coordinates
 _LARGEST = 4096  # coordinates of a group; codecs share scales and rotations over no more, as a rule
 _FEWEST = 32  # groups from which a verdict is drawn
-_SIGMAS = 4.0
+_SIGMAS, _UNSURE = 4.0, 3.0  # from where a bias shows, and from where it cannot be ruled out
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Bias:
     def verdict(self, error: float, seeds: int) -> str:
         """Return "exact" where there is no error, "biased", "unbiased", or "" where too little data can tell.
 
-        "unbiased" means that no bias shows: the estimate is within four standard errors of 0.
+        "unbiased" means that no bias shows: the estimate is within three standard errors of 0; "biased" needs four.
         """
         if not error:
             return "exact"
         if seeds < 2 or self.groups < _FEWEST:
             return ""
-        return "biased" if self.sigmas > _SIGMAS else "unbiased"
+        return "biased" if self.sigmas > _SIGMAS else "" if self.sigmas > _UNSURE else "unbiased"
 
 
 def estimate(total: NDArray[np.float64], squares: NDArray[np.float64], seeds: int) -> Bias:

@@ -20,8 +20,8 @@ def examples(name: str, cls: type[Codec]) -> list[str]:
     Examples
     --------
     >>> import tersor
-    >>> examples("eden", tersor.Eden), examples("bf16", tersor.BFloat16)
-    (['eden:1', 'eden:2', 'eden:3', 'eden:4', 'eden:6', 'eden:8'], ['bf16'])
+    >>> examples("drive", tersor.Drive), examples("bf16", tersor.BFloat16)
+    (['drive', 'drive:plus=true'], ['bf16'])
     """
     if cls.examples:
         return list(cls.examples)

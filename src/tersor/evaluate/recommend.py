@@ -20,7 +20,7 @@ from tersor.codec import Claims, Codec
 from tersor.errors import TersorError
 from tersor.evaluate.bed import format_rate
 from tersor.evaluate.compare import Row, check_finite, compare
-from tersor.evaluate.examples import constructs, default_specs, needs_value
+from tersor.evaluate.examples import constructs, default_specs, examples, needs_value
 from tersor.evaluate.measure import host
 from tersor.evaluate.recall import MIN_ROWS, recall
 from tersor.evaluate.sample import sample
@@ -30,6 +30,8 @@ USES = ("mean", "store", "search")
 _SCALES = ("scale=biased",)  # settings that trade bias for error, where a codec has them
 _SEARCHED = 8  # codecs whose recall is measured: those of the least error
 _NEAR = 0.05  # over the budget by no more than this share: worth a word
+_BELOW = (2, 5, 10, 20)  # hundredths of a bit for scales, headers and what an entropy coder adds
+_MOST = 8  # bits that codecs of a width take
 _BASELINE = "bf16"
 
 
@@ -92,7 +94,7 @@ class Recommendation:
     reasons : list of str
         Why, with numbers.
     runners_up : list of Candidate
-        The next best.
+        The next best, one of a kind.
     excluded : list of tuple of str and str
         Specs that were not considered, and why.
     measured_on : int
@@ -162,8 +164,9 @@ def recommend(
     Examples
     --------
     >>> x = np.random.default_rng(0).standard_normal(2**15).astype(np.float32)
-    >>> recommend({"x": x}, 4.1, "mean").chosen.spec
-    'eden:4.08'
+    >>> chosen = recommend({"x": x}, 4.1, "mean").chosen
+    >>> type(get_codec(chosen.spec)).name, 4 < chosen.bits <= 4.1, chosen.row.verdict
+    ('eden', True, 'unbiased')
     """
     if use not in USES:
         raise TersorError(f"the use is one of {', '.join(USES)}, got {use!r}")
@@ -194,9 +197,9 @@ def recommend(
             start = Row(codec.spec, seeds, expected=codec.expected_error())
             row = sum((compare(x, [spec], seeds=seeds, axis=axis)[0] for x in parts.values()), start)
             bits = row.bits if bits is None else bits
-            why = _measured_against(row, codec, use, budget, bits)
+            score = row.error_of_mean(senders) if use == "mean" else row.vnmse
+            why = _measured_against(row, codec, use, budget, bits, score)
             if not why:
-                score = row.error_of_mean(senders) if use == "mean" else row.vnmse
                 candidates.append(Candidate(codec.spec, row, score, bits, seconds=_seconds(row, links)))
         if why:
             excluded.append((codec.spec, why))
@@ -204,13 +207,16 @@ def recommend(
     if by_rows:
         candidates = _by_recall(candidates, parts)
     first = candidates[0] if candidates else None
+    # The best of every other kind: the same codec a little narrower tells nothing.
+    kinds = {_kind(c.spec): c for c in reversed(candidates)}
+    others = [c for c in candidates[1:] if kinds[_kind(c.spec)] is c]
     notes = _near_notes(near, first) + _link_notes(first, links, parts, axis, seeds)
     return Recommendation(
         use,
         budget,
         first,
-        _reasons(first, candidates[1:], use, senders, excluded),
-        candidates[1:4],
+        _reasons(first, others, use, senders, excluded),
+        others[:3],
         excluded,
         sum(int(np.prod(x.shape)) for x in parts.values()),
         notes,
@@ -222,23 +228,40 @@ def candidate_specs(budget: float, use: str, tensors: Mapping[str, Any], axis: i
     specs = default_specs()
     for name, cls in codecs().items():
         if needs_value(cls):
-            specs += _widest(name, budget, tensors, axis)
+            for settings in dict.fromkeys(spec.partition(",")[2] for spec in examples(name, cls)):
+                specs += _widest(name, f",{settings}" if settings else "", budget, tensors, axis)
     if use != "mean":
         specs += [f"{spec}{',' if ':' in spec else ':'}{extra}" for spec in specs for extra in _SCALES]
     return list(dict.fromkeys(get_codec(spec).spec for spec in specs if constructs(spec)))
 
 
-def _widest(name: str, budget: float, tensors: Mapping[str, Any], axis: int | None) -> list[str]:
-    """The largest hundredth that a codec takes as its first value and whose message fits."""
-    low, high = 0, round(100 * budget)
-    if not constructs(f"{name}:{high / 100 + 0.005:.2f}") and not constructs(f"{name}:{max(high - 1, 1) / 100}"):
-        return []
+def _widest(name: str, settings: str, budget: float, tensors: Mapping[str, Any], axis: int | None) -> list[str]:
+    """The largest hundredth that a codec takes as its first value and whose message fits.
+
+    Where the size depends on the values: several just below the budget, to be measured. With settings also the largest
+    whole number.
+    """
+    top = round(100 * budget)
+    whole = [f"{name}:{min(int(budget), _MOST)}{settings}"] if settings and budget >= 1 else []
+    whole = [spec for spec in whole if constructs(spec)]
+    probes = [f"{name}:{value / 100:g}{settings}" for value in (top, top - 1) if value % 100]
+    if not any(map(constructs, probes)):
+        return whole
+    if not get_codec(next(filter(constructs, probes))).claims.fixed_size:
+        return whole + [f"{name}:{(top - less) / 100:g}{settings}" for less in _BELOW if top > less]
+    low, high = 0, top
     while low < high:
         middle = (low + high + 1) // 2
-        spec = f"{name}:{middle / 100:g}"
+        spec = f"{name}:{middle / 100:g}{settings}"
         fits = constructs(spec) and _bits(get_codec(spec), tensors, axis) <= budget
         low, high = (middle, high) if fits else (low, middle - 1)
-    return [f"{name}:{low / 100:g}"] if low else []
+    return [*whole, f"{name}:{low / 100:g}{settings}"] if low else whole
+
+
+def _kind(spec: str) -> str:
+    """A codec with its settings, whatever its first value."""
+    head, _, settings = spec.partition(",")
+    return f"{head.partition(':')[0]},{settings}"
 
 
 def _bits(codec: Codec, tensors: Mapping[str, Any], axis: int | None) -> float:
@@ -263,15 +286,15 @@ def _too_large(codec: Codec, budget: float, bits: float | None, near: list[tuple
     return f"over the budget: {bits:.3f} bits a coordinate"
 
 
-def _measured_against(row: Row, codec: Codec, use: str, budget: float, bits: float) -> str:
+def _measured_against(row: Row, codec: Codec, use: str, budget: float, bits: float, score: float) -> str:
     if row.problem:
         return f"cannot encode this: {row.problem}"
     if bits > budget:
         return f"over the budget: {bits:.3f} bits a coordinate"
     if use == "mean" and row.verdict == "biased" and not codec.claims.rounds_to_nearest:
         return f"biased on this tensor: {100 * (row.bias_share or 0):.0f} % of its error outlasts averaging"
-    if row.vnmse >= 1:
-        return f"an error of {row.vnmse:.3g}: sending zeros has 1"
+    if score >= 1:
+        return f"an error of {score:.3g}: sending zeros has 1"
     return ""
 
 
@@ -300,7 +323,8 @@ def _reasons(
     if first is None:
         return []
     row = first.row
-    found = [f"It takes {first.bits:.3f} bits a coordinate, headers and scales included."]
+    varies = "" if first.claims.fixed_size else "; the size depends on the values"
+    found = [f"It takes {first.bits:.3f} bits a coordinate, headers and scales included{varies}."]
     if use == "mean":
         kind = "It claims to be unbiased" if first.claims.unbiased else "It rounds to a fine grid"
         shows = {"unbiased": ", and no bias shows", "exact": ", and is exact here"}.get(row.verdict, "")

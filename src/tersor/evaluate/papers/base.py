@@ -10,8 +10,6 @@ from typing import Any
 from tersor.codec import Codec
 from tersor.registry import get_codec
 
-NOT_AVAILABLE = "not available"
-
 
 @dataclass(frozen=True)
 class Line:
@@ -27,38 +25,33 @@ class Line:
         Where the reference number stands: "closed form", or a section of the project's notes on the papers.
     theirs : float
         The reference number.
-    ours : float or None
-        Measured here; None if it could not be.
+    ours : float
+        Measured here.
     tolerance : float
         Largest relative difference.
     absolute : float
         Difference that is accepted besides, for references of 0 and rounded ones.
     bound : {"", "at most", "at least"}
         Empty: both must agree. Else the reference bounds ours.
-    why : str
-        Why `ours` is missing.
     """
 
     what: str
     case: str
     place: str
     theirs: float
-    ours: float | None
+    ours: float
     tolerance: float = 0.02
     absolute: float = 0.0
     bound: str = ""
-    why: str = ""
 
     @property
     def ratio(self) -> float | None:
-        """Ours over theirs."""
-        return None if self.ours is None or not self.theirs else self.ours / self.theirs
+        """Ours over theirs; None of 0."""
+        return self.ours / self.theirs if self.theirs else None
 
     @property
     def verdict(self) -> str:
-        """ "ok", "off" or "not available"."""
-        if self.ours is None:
-            return NOT_AVAILABLE
+        """ "ok" or "off"."""
         slack = self.tolerance * abs(self.theirs) + self.absolute
         over = self.ours - self.theirs
         off = {"": abs(over), "at most": over, "at least": -over}[self.bound]
@@ -165,14 +158,6 @@ class Paper:
         return f"{self.authors}: {self.title}. {self.venue}" + (f", arXiv {self.arxiv}" if self.arxiv else "")
 
 
-def find_codec(spec: str) -> Codec | None:
-    """Return a codec, or None if there is none of this name or with these fields."""
-    try:
-        return get_codec(spec)
-    except (ValueError, TypeError):
-        return None
-
-
 def line(
     what: str,
     place: str,
@@ -184,8 +169,5 @@ def line(
     absolute: float = 0.0,
     bound: str = "",
 ) -> Line:
-    """Measure with a codec if there is one."""
-    codec = find_codec(spec)
-    if codec is None:
-        return Line(what, spec, place, theirs, None, tolerance, absolute, bound, f"there is no codec {spec}")
-    return Line(what, spec, place, theirs, measure(codec), tolerance, absolute, bound)
+    """Measure with a codec."""
+    return Line(what, spec, place, theirs, measure(get_codec(spec)), tolerance, absolute, bound)

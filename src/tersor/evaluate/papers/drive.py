@@ -84,7 +84,7 @@ PAPER = Paper(
     venue="NeurIPS 2021",
     arxiv="2105.08339",
     shows="one bit with an error that no input can worsen: (1 - 2/pi)(1 - 1/d) biased, pi/2 - 1 unbiased",
-    seconds=15,
-    full_seconds=90,
+    seconds=5,
+    full_seconds=15,
     run=run,
 )

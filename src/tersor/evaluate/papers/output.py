@@ -17,7 +17,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")
 def to_csv(lines: Sequence[Line]) -> str:
     """Return lines as CSV with a header."""
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(Line("", "", "", 1.0, None).to_dict()), lineterminator="\n")
+    writer = csv.DictWriter(buffer, list(Line("", "", "", 1.0, 1.0).to_dict()), lineterminator="\n")
     writer.writeheader()
     writer.writerows(line.to_dict() for line in lines)
     return buffer.getvalue()

@@ -45,8 +45,14 @@ class _Method:
     steady: bool = True
     slack: float = 0.03
     tails: float = 0.0  # the slack for LogNormal and sparse vectors, where it is larger
+    sparse: float = 0.0  # the slack for sparse vectors, where there is a reason of its own
     shared: bool = False
 
+
+# The reference rotates a vector as a whole, `sq` in blocks of 4,096. Those of a 1 %-sparse vector differ in energy,
+# and the range is that of the largest: 16.7 in expectation at 1 bit, beside 15.1 of one rotation (200 draws of
+# either; one draw scatters by 2, so the mean of 12, 13.9, by 0.6).
+_BLOCKS = 0.25
 
 _METHODS = (
     _Method("eden:0.5", (2.138, 2.13, 2.139, 2.139, 2.142, 2.139, 0.2133)),
@@ -60,8 +66,8 @@ _METHODS = (
     _Method("quicfl:2", (0.216, 0.213, 0.2133, 0.2176, 0.2148, 0.2125, 0.0211), slack=0.05, shared=True),
     _Method("quicfl:3", (0.0427, 0.0427, 0.0427, 0.0432, 0.0426, 0.0426, 0.0042), slack=0.05, shared=True),
     _Method("quicfl:4", (0.00954, 0.00951, 0.00952, 0.00957, 0.00952, 0.0095, 0.00095), slack=0.05, shared=True),
-    _Method("sq:1,rotations=2", (9.6, 14.9, 21.5, 14.5, 24.1, 13.9, 1.45), slack=0.15),
-    _Method("sq:4,rotations=2", (0.0313, 0.0472, 0.0666, 0.0459, 0.0743, 0.0444, 0.0046), slack=0.15),
+    _Method("sq:1,rotations=2", (9.6, 14.9, 21.5, 14.5, 24.1, 13.9, 1.45), slack=0.15, sparse=_BLOCKS),
+    _Method("sq:4,rotations=2", (0.0313, 0.0472, 0.0666, 0.0459, 0.0743, 0.0444, 0.0046), slack=0.15, sparse=_BLOCKS),
     _Method("kashin:1", (3.16, 3.20, 3.18, 3.18, 3.18, 3.19, 0.314), slack=0.04),
     _Method("kashin:4", (0.0119, 0.0120, 0.0120, 0.0119, 0.0120, 0.0118, 0.0012), slack=0.05),
     _Method("sq:1", (9.7, 14.4, 24.8, 10.9, 32.5, 693, 1.10), steady=False),
@@ -85,6 +91,7 @@ def run(effort: Effort) -> Iterator[Line | Figure]:
                 continue
             # One draw of 2^20 scatters little where the error is an average over all coordinates.
             base = method.slack if column.draw is normal else max(method.slack, method.tails)
+            base = max(base, method.sparse) if column.draw is sparse else base
             slack = base * (1.5 if column.log2 == 10 or column.senders > 1 else 1.0) * effort.loose
             if not method.steady:
                 slack = (0.12 if column.draw is normal else 0.45 if not column.single else 0.8) * min(effort.loose, 1.3)
@@ -108,8 +115,9 @@ PAPER = Paper(
     authors="S. Vargaftik, R. Ben Basat and others",
     venue="NeurIPS 2021, ICML 2022, ICML 2024",
     arxiv="2105.08339, 2108.08842, 2205.13341",
-    shows="what 1 to 4 bits cost with each on normal, lognormal and sparse vectors, alone and in a mean of 10",
-    seconds=15,
-    full_seconds=90,
+    shows="what 1 to 4 bits cost with each on normal, lognormal and sparse vectors, alone and in a mean of 10; without "
+    "a rotation the error follows the largest value of the very vector, so theirs and ours scatter",
+    seconds=5,
+    full_seconds=30,
     run=run,
 )
