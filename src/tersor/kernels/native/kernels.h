@@ -37,6 +37,12 @@ struct Quantizer {
   alignas(64) float cell_thresholds[32] = {};                                // up to 4 bits: by floor(z / width) mod 32
   alignas(64) std::int32_t cell_codes[32] = {};
   alignas(64) u32 entries[512] = {};                                         // above: by floor(|z| / width)
+
+  // 8 bits without such a grid, as few values of them stand in a uniform one: 256 cells by floor(z * scale) mod 256.
+  bool wide = false;
+  float wide_scale = 0, wide_limit = 0;
+  alignas(64) float wide_thresholds[256] = {};
+  alignas(64) std::int32_t wide_codes[256] = {};
 };
 
 struct RansEncodeTable;  // rans.h
