@@ -2,7 +2,7 @@
 //
 // Two ways. In general, a binary search. On AVX-512 a grid: cells of one width hold at most one threshold each (the
 // widths are those of Lloyd-Max levels; quantizer.cpp checks, else the search is used), so a look-up by cell gives the
-// code of the cell's lower end and the threshold that may add 1.
+// code of the cell's lower end and the threshold that may add 1. Bytes for a uniform grid have cells of their own width.
 #pragma once
 
 #include "bits.h"
