@@ -99,7 +99,7 @@ PEERS: dict[str, Callable[[int, int], Coder]] = {
 }
 
 
-def work(name: str, dim: int, bits: int, rows: int, repeats: int) -> dict[str, Any]:
+def work(name: str, dim: int, bits: int, rows: int, repeats: int, rotations: str) -> dict[str, Any]:
     """Time a peer and tersor in turn; ratios are medians over the pairs."""
     import tersor
 
@@ -107,7 +107,7 @@ def work(name: str, dim: int, bits: int, rows: int, repeats: int) -> dict[str, A
     if "torch" in sys.modules or name in ("turboquant-torch", "turboquant"):
         importlib.import_module("torch").set_num_threads(1)
     x = np.random.default_rng(0).standard_normal((rows, dim)).astype(np.float32)
-    codec = tersor.get_codec(f"eden:{bits},scale=biased")
+    codec = tersor.get_codec(f"eden:{bits},scale=biased,rotations={rotations}")
     encode, decode, size = PEERS[name](dim, bits)
     ours_out = np.empty_like(x)
     encode_ratios, decode_ratios = [], []
@@ -146,23 +146,34 @@ def main() -> None:
     parser.add_argument("--bits", default="2,4")
     parser.add_argument("--rows", type=int, default=2048)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rotations", default="auto", help="of tersor; rows have two unless told otherwise, peers one")
+    parser.add_argument("--names", default=",".join(PEERS), help="which of them")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     dims, widths = ([int(v) for v in text.split(",")] for text in (args.dims, args.bits))
     if args.worker:
         sys.path.insert(0, str(args.peers / args.worker))
-        print(json.dumps(work(args.worker, dims[0], widths[0], args.rows, args.repeats)))
+        print(json.dumps(work(args.worker, dims[0], widths[0], args.rows, args.repeats, args.rotations)))
         return
     one_thread = {f"{lib}_NUM_THREADS": "1" for lib in ("OMP", "OPENBLAS", "MKL", "RAYON")}
     print(
         f"{'peer':20s} {'d':>5s} {'b':>2s} {'vNMSE':>9s} {'ours':>9s} {'bits':>7s} {'ours':>6s}"
         f" {'encode':>8s} {'decode':>8s}"
     )
-    for name in PEERS:
+    for name in args.names.split(","):
         for dim in dims:
             for bits in widths:
                 command = [sys.executable, __file__, str(args.peers), "--worker", name, "--dims", str(dim)]
-                command += ["--bits", str(bits), "--rows", str(args.rows), "--repeats", str(args.repeats)]
+                command += [
+                    "--bits",
+                    str(bits),
+                    "--rows",
+                    str(args.rows),
+                    "--repeats",
+                    str(args.repeats),
+                    "--rotations",
+                    args.rotations,
+                ]
                 made = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **one_thread})
                 if made.returncode:
                     print(f"{name:20s} {dim:5d} {bits:2d} {made.stderr.strip().splitlines()[-1][:90]}")

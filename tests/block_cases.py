@@ -50,17 +50,21 @@ def case_int4_decode(backend):
 MX_BITS = (8, 8, 6, 6, 4, 8)
 
 
-def mx_codes(backend, x, row, element):
+def mx_codes(backend, x, row, element, *options):
     rows = len(x) // row if row else 0
     codes = np.full(rows * ((row * MX_BITS[element] + 7) // 8), 0xAA, np.uint8)
     scales = np.full(rows * -(-row // 32), 7, np.uint8)
-    return codes, scales, np.array(backend.mx_encode(x, row, element, codes, scales))
+    return codes, scales, np.array(backend.mx_encode(x, row, element, codes, scales, *options))
 
 
 def case_mx_encode(backend):
-    for x, row in block_shapes():
+    for i, (x, row) in enumerate(block_shapes()):
         for element in range(6):
             yield from mx_codes(backend, x, row, element)
+            # Scales that do not saturate, and rounding at random with words from any place of the stream.
+            up, stochastic = (i + element) % 3 > 0, (i + element) % 3 < 2
+            key, first = 0x0123456789ABCDEF * (i + 1) % 2**64, (0, 1, 7, 2**32 - 3, 2**62 + 2)[i % 5]
+            yield from mx_codes(backend, x, row, element, up, stochastic, key, first)
 
 
 def case_mx_decode(backend):

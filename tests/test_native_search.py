@@ -81,3 +81,20 @@ def test_any_quantizer(bits: int) -> None:
     ):
         levels = np.sort(g.standard_normal(count + 1)).astype(np.float32)
         assert_same(x, bits, levels, thresholds.astype(np.float32))
+
+
+@pytest.mark.parametrize("step", [4.2, 2.0, 1.0824466, 0.259, 0.0646])
+def test_few_levels_in_a_byte(step: float) -> None:
+    """A uniform grid, then infinities: thresholds on values that occur, on borders of cells, and far outside."""
+    for seed, scale in ((0, 1.0), (1, 0.01), (2, 30.0)):
+        x = np.random.default_rng(seed).standard_normal(N).astype(np.float32)
+        x[:1] *= np.float32(scale * 50)
+        z = np.sort(normalised(x))
+        half = min(int(5.5 / step) + 1, 85)
+        grid = ((np.arange(-half, half) + 0.5) * step).astype(np.float32)
+        grid[::2] = z[np.minimum(np.searchsorted(z, grid[::2]), N - 1)]
+        thresholds = np.full(255, np.inf, np.float32)
+        thresholds[: len(grid)] = np.maximum.accumulate(grid)
+        levels = np.full(256, half * step, np.float32)
+        levels[: 2 * half + 1] = np.arange(-half, half + 1) * step
+        assert_same(x, 8, levels, thresholds)

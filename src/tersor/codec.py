@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -133,7 +134,7 @@ class Codec:
 
     # The contract.
 
-    @property
+    @cached_property
     def spec(self) -> str:
         """The shortest spec string that gives this codec."""
         return format_spec(self)

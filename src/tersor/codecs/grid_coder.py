@@ -64,8 +64,12 @@ class GridCoder:
     ) -> NDArray[np.uint8]:
         """Return the bytes of the codes; units that decode to zeros or NaN take the cheapest."""
         padded = padded_length(units.length, full)
-        for k in np.flatnonzero(~(np.abs(scales) > 0)):
-            codes[k * padded : (k + 1) * padded] = self.grid.last
+        none = ~(np.abs(scales) > 0)
+        if none.any():
+            whole = len(codes) // padded
+            codes[: whole * padded].reshape(whole, padded)[none[:whole]] = self.grid.last
+            if none[whole:].any():
+                codes[whole * padded :] = self.grid.last
         return rans.encode(codes, self.freqs)
 
     def decode(self, data: NDArray[np.uint8], units: Units, full: bool) -> NDArray[np.uint8]:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor.codec import Claims, Codec, Job, Made
-from tersor.codecs.deliver import deliver, first_nonfinite
-from tersor.codecs.mx_rounding import encode_blocks
+from tersor.codecs.deliver import deliver
 from tersor.coding.bits import packed_size
 from tersor.encoded import Encoded, PlaneSpec
 from tersor.kernels import ops
@@ -92,16 +91,11 @@ class _Microscaling(Codec):
         layout = self.layout(job.units, job.host.dtype, b"")
         planes = {name: np.empty(plane.nbytes, np.uint8) for name, plane in layout.items()}
         bad = -1
-        if job.units.size and (self._stochastic or self._up):
-            x = job.host.float32()
-            number = _ELEMENTS[self._kind][0]
-            encode_blocks(
-                job, x, _row(job.units), number, self._stochastic, self._up, planes["codes"], planes["scales"]
-            )
-            bad = first_nonfinite(x)
-        elif job.units.size:
+        if job.units.size:
             row, number = _row(job.units), _ELEMENTS[self._kind][0]
-            bad = ops.current().mx_encode(job.host.float32(), row, number, planes["codes"], planes["scales"])
+            first = job.start * job.units.length if job.units.by_rows else job.start
+            options = (self._up, self._stochastic, job.private, first)
+            bad = ops.current().mx_encode(job.host.float32(), row, number, planes["codes"], planes["scales"], *options)
         return Made(planes, first_bad=bad)
 
     def _decode(

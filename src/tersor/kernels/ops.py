@@ -151,7 +151,19 @@ class Backend(Protocol):
         self, codes: U8, scales: U8, row: int, block: int, scale_kind: int, weight: float, add: bool, out: F32, /
     ) -> None: ...
 
-    def mx_encode(self, x: F32, row: int, element: int, codes: U8, scales: U8, /) -> int: ...
+    def mx_encode(
+        self,
+        x: F32,
+        row: int,
+        element: int,
+        codes: U8,
+        scales: U8,
+        up: bool = False,
+        stochastic: bool = False,
+        key: int = 0,
+        first: int = 0,
+        /,
+    ) -> int: ...
 
     def mx_decode(
         self, codes: U8, scales: U8, row: int, element: int, weight: float, add: bool, out: F32, /

@@ -151,12 +151,13 @@ BlockShape mx_shape(i64 d, i64 row, int element, const Bytes &codes, const Bytes
   return block_shape(d, row, kMxBlock, mx_bits(element), codes, scales, 1);
 }
 
-i64 py_mx_encode(In<float> x, i64 row, int element, Out<u8> codes, Out<u8> scales) {
+i64 py_mx_encode(In<float> x, i64 row, int element, Out<u8> codes, Out<u8> scales, bool up, bool stochastic, u64 key,
+                 u64 first) {
   const BlockShape shape = mx_shape(length(x), row, element, codes, scales);
   const f32u *from = x.data();
   u8 *to = codes.data(), *to_scales = scales.data();
   Running running;
-  return mx_encode(from, shape, element, to, to_scales);
+  return mx_encode(from, shape, element, MxRounding{up, stochastic, key, first}, to, to_scales);
 }
 
 void py_mx_decode(In<u8> codes, In<u8> scales, i64 row, int element, double weight, bool add, Out<float> out) {
@@ -188,7 +189,7 @@ void bind_formats(nb::module_ &m) {
   m.def("int4_decode", py_int4_decode, "codes"_a.noconvert(), "scales"_a.noconvert(), "row"_a, "block"_a,
         "scale_kind"_a, "weight"_a, "add"_a, "out"_a.noconvert());
   m.def("mx_encode", py_mx_encode, "x"_a.noconvert(), "row"_a, "element"_a, "codes"_a.noconvert(),
-        "scales"_a.noconvert());
+        "scales"_a.noconvert(), "up"_a = false, "stochastic"_a = false, "key"_a = 0, "first"_a = 0);
   m.def("mx_decode", py_mx_decode, "codes"_a.noconvert(), "scales"_a.noconvert(), "row"_a, "element"_a, "weight"_a,
         "add"_a, "out"_a.noconvert());
 }

@@ -87,9 +87,10 @@ void int4_decode(const u8 *codes, const u8 *scales, const BlockShape &shape, int
   });
 }
 
-i64 mx_encode(const f32u *x, const BlockShape &shape, int element, u8 *codes, u8 *scales) {
+i64 mx_encode(const f32u *x, const BlockShape &shape, int element, const MxRounding &how, u8 *codes, u8 *scales) {
   return encode(x, shape, mx_bits(element), codes, [&](const Piece &piece, u8 *bytes) {
-    return kernels().mx_round(element, x + piece.begin, piece.n, bytes, scales + piece.block);
+    const MxRounding here{how.up, how.stochastic, how.key, how.first + static_cast<u64>(piece.begin)};
+    return kernels().mx_round(element, here, x + piece.begin, piece.n, bytes, scales + piece.block);
   });
 }
 

@@ -15,7 +15,7 @@ i64 int4_encode(const f32u *x, const BlockShape &shape, int scale_kind, u8 *code
 void int4_decode(const u8 *codes, const u8 *scales, const BlockShape &shape, int scale_kind, double weight, bool add,
                  f32u *out);
 
-i64 mx_encode(const f32u *x, const BlockShape &shape, int element, u8 *codes, u8 *scales);
+i64 mx_encode(const f32u *x, const BlockShape &shape, int element, const MxRounding &how, u8 *codes, u8 *scales);
 void mx_decode(const u8 *codes, const u8 *scales, const BlockShape &shape, int element, double weight, bool add,
                f32u *out);
 

@@ -280,11 +280,14 @@ void flip_signs(f32u *x, i64 n, const u32 *signs) {
   for (; i < n; ++i) x[i] = flip1(x[i], signs, i);
 }
 
+// Unrolled, since the loop itself would take most of the time; no gather instruction, which some processors have slow.
 void gather(const f32u *v, const u32 *perm, i64 n, f32u *out) {
+#pragma GCC unroll 8
   for (i64 i = 0; i < n; ++i) out[i] = v[perm[i]];
 }
 
 void scatter(const f32u *v, const u32 *perm, i64 n, f32u *out) {
+#pragma GCC unroll 8
   for (i64 i = 0; i < n; ++i) out[perm[i]] = v[i];
 }
 

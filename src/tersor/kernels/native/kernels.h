@@ -11,6 +11,11 @@ constexpr i64 kChunk = 4096;  // the chunk of a sum (FORMAT.md section 4), also 
 // The OCP Microscaling formats: elements are e4m3, e5m2, e2m3, e3m2, e2m1, int8, in that order.
 constexpr i64 kMxBlock = 32;
 constexpr int kElements = 6;
+// Of MX elements: scales `up` to where no element saturates; stochastic with words `first` + i of the private stream.
+struct MxRounding {
+  bool up, stochastic;
+  u64 key, first;
+};
 inline int mx_bits(int element) { return element < 2 || element == 5 ? 8 : element < 4 ? 6 : 4; }
 
 // Purposes of a random stream.
@@ -32,6 +37,12 @@ struct Quantizer {
   alignas(64) float cell_thresholds[32] = {};                                // up to 4 bits: by floor(z / width) mod 32
   alignas(64) std::int32_t cell_codes[32] = {};
   alignas(64) u32 entries[512] = {};                                         // above: by floor(|z| / width)
+
+  // 8 bits without such a grid, as few values of them stand in a uniform one: 256 cells by floor(z * scale) mod 256.
+  bool wide = false;
+  float wide_scale = 0, wide_limit = 0;
+  alignas(64) float wide_thresholds[256] = {};
+  alignas(64) std::int32_t wide_codes[256] = {};
 };
 
 struct RansEncodeTable;  // rans.h
@@ -79,7 +90,7 @@ struct Kernels {
   bool (*int4_round)(const f32u *x, i64 n, i64 block, int scale_kind, u8 *codes, u8 *scales);
   void (*int4_expand)(const u8 *codes, i64 n, i64 block, int scale_kind, const u8 *scales, double weight, bool add,
                       f32u *out);
-  bool (*mx_round)(int element, const f32u *x, i64 n, u8 *codes, u8 *scales);
+  bool (*mx_round)(int element, const MxRounding &how, const f32u *x, i64 n, u8 *codes, u8 *scales);
   void (*mx_expand)(int element, const u8 *codes, i64 n, const u8 *scales, double weight, bool add, f32u *out);
   i64 (*rans_encode)(const RansEncodeTable &table, const u8 *symbols, i64 m, u8 *end);
   bool (*rans_decode)(const RansDecodeTable &table, const u8 *data, i64 nbytes, i64 m, u8 *out);

@@ -1,9 +1,11 @@
-// The loops of the OCP Microscaling formats over one chunk: a power-of-two scale a block of 32, elements rounded to even.
+// The loops of the OCP Microscaling formats over one chunk: a power-of-two scale a block of 32, elements rounded to even
+// or at random.
 //
 // B. D. Rouhani et al.: "Microscaling Data Formats for Deep Learning", 2023, arXiv 2310.10537; OCP Microscaling v1.0.
 #pragma once
 
 #include "kernels.h"
+#include "philox.h"
 #include "simd.h"
 
 namespace tersor {
@@ -48,6 +50,13 @@ TERSOR_INLINE float factor_of(double scale, double weight) {
   return f > kLargest ? kLargest : f < -kLargest ? -kLargest : f;
 }
 
+// floor(steps), plus 1 with probability steps - floor(steps); `words` are 32 random bits a lane, steps is not negative.
+TERSOR_INLINE I round_at_random(F steps, I words) {
+  const I below = __builtin_convertvector(steps, I);
+  const F u = __builtin_convertvector((words >> 8) & all(0xffffff), F) * all(0x1p-24f);
+  return below - (u < steps - __builtin_convertvector(below, F));  // true is -1
+}
+
 // A sign, `exponent` bits and `mantissa` bits; the largest finite element is `top` * 2^emax.
 template <int Exponent, int Mantissa, int Emax, int Top>
 struct Element {
@@ -65,6 +74,22 @@ struct Element {
     const I power = greater(magnitude & all(kInfinity), all(kLeast)), grid = power + all((23 - Mantissa) << 23);
     const I steps = (I)((F)magnitude + (F)grid) - grid;
     return (steps + ((power - all(kLeast)) >> (23 - Mantissa))) | ((bits >> 24) & all(0x80)) >> (7 - Exponent - Mantissa);
+  }
+
+  // The same grid in steps of 2^(e - mantissa), a product with a power of two and so exact. The largest element is on
+  // the grid, so that nothing is rounded beyond it.
+  __attribute__((always_inline)) static I code(F scaled, I words) {
+    const I bits = (I)scaled, magnitude = less(bits & all(INT32_MAX), all(kTop));
+    const I power = greater(magnitude & all(kInfinity), all(kLeast));
+    const I steps = round_at_random((F)magnitude * (F)(all((254 + Mantissa) << 23) - power), words);
+    return (steps + ((power - all(kLeast)) >> (23 - Mantissa))) | ((bits >> 24) & all(0x80)) >> (7 - Exponent - Mantissa);
+  }
+
+  static float top() {
+    const std::int32_t bits = kTop;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
   }
 
   __attribute__((always_inline)) static F value(I code) {
@@ -88,6 +113,14 @@ struct IntegerElement {
     const I code = __builtin_convertvector(whole, I);
     return greater(less(code, all(127)), all(-127)) & all(0xff);
   }
+  __attribute__((always_inline)) static I code(F scaled, I words) {
+    const F steps = scaled * all(64.0f), most = all(127.0f);
+    const F magnitude = (F)((I)steps & all(INT32_MAX));
+    const I sign = (I)steps >> 31;
+    return ((round_at_random(magnitude < most ? magnitude : most, words) ^ sign) - sign) & all(0xff);
+  }
+  static float top() { return 127.0f / 64; }
+
   __attribute__((always_inline)) static F value(I code) {
     return __builtin_convertvector((code ^ all(128)) - all(128), F) * all(0x1p-6f);
   }
@@ -106,9 +139,9 @@ TERSOR_INLINE void with_element(int element, Body &&body) {
   }
 }
 
-// True if the block is not finite.
-template <class E>
-TERSOR_INLINE bool round_block(const f32u *x, u8 *codes, u8 *scale) {
+// True if the block is not finite. `words` are those of the block if rounding is stochastic.
+template <class E, bool Stochastic>
+TERSOR_INLINE bool round_block(const f32u *x, bool up, const u32 *words, u8 *codes, u8 *scale) {
   const std::int32_t most = block_magnitude(x, kMxBlock);
   if (most == 0 || most >= kInfinity) {
     std::memset(codes, 0, kMxBlock);
@@ -116,25 +149,50 @@ TERSOR_INLINE bool round_block(const f32u *x, u8 *codes, u8 *scale) {
     return most != 0;
   }
   const int exponent = most >= 1 << 23 ? (most >> 23) - 127 : -118 - __builtin_clz(static_cast<u32>(most));
-  const int k = exponent - E::kEmax < -127 ? -127 : exponent - E::kEmax;
+  int k = exponent - E::kEmax < -127 ? -127 : exponent - E::kEmax;
+  float largest;
+  std::memcpy(&largest, &most, 4);
+  if (up && k < 127 && largest * power_of_two(-k) > E::top()) ++k;
   *scale = static_cast<u8>(k + 127);
   const F inverse = all(power_of_two(-k));
-  for (int i = 0; i < kMxBlock; i += kLanes) store_bytes(codes + i, E::code(load(x + i) * inverse));
+  for (int i = 0; i < kMxBlock; i += kLanes) {
+    const F scaled = load(x + i) * inverse;
+    if constexpr (Stochastic) {
+      store_bytes(codes + i, E::code(scaled, *reinterpret_cast<const IU *>(words + i)));
+    } else {
+      store_bytes(codes + i, E::code(scaled));
+    }
+  }
   return false;
 }
 
-bool mx_round(int element, const f32u *x, i64 n, u8 *codes, u8 *scales) {
+template <class E, bool Stochastic>
+bool round_blocks(bool up, const u32 *words, const f32u *x, i64 n, u8 *codes, u8 *scales) {
+  bool bad = false;
+  i64 i = 0;
+  for (; i + kMxBlock <= n; i += kMxBlock)
+    bad |= round_block<E, Stochastic>(x + i, up, Stochastic ? words + i : nullptr, codes + i, scales + i / kMxBlock);
+  if (i == n) return bad;
+  float padded[kMxBlock] = {};
+  u8 made[kMxBlock];
+  std::memcpy(padded, x + i, static_cast<std::size_t>(n - i) * 4);
+  bad |= round_block<E, Stochastic>(padded, up, Stochastic ? words + i : nullptr, made, scales + i / kMxBlock);
+  std::memcpy(codes + i, made, static_cast<std::size_t>(n - i));
+  return bad;
+}
+
+bool mx_round(int element, const MxRounding &how, const f32u *x, i64 n, u8 *codes, u8 *scales) {
   bool bad = false;
   with_element(element, [&](auto kind) {
     using E = decltype(kind);
-    i64 i = 0;
-    for (; i + kMxBlock <= n; i += kMxBlock) bad |= round_block<E>(x + i, codes + i, scales + i / kMxBlock);
-    if (i == n) return;
-    float padded[kMxBlock] = {};
-    u8 made[kMxBlock];
-    std::memcpy(padded, x + i, static_cast<std::size_t>(n - i) * 4);
-    bad |= round_block<E>(padded, made, scales + i / kMxBlock);
-    std::memcpy(codes + i, made, static_cast<std::size_t>(n - i));
+    if (!how.stochastic) {
+      bad = round_blocks<E, false>(how.up, nullptr, x, n, codes, scales);
+      return;
+    }
+    u32 words[kChunk];
+    const i64 whole = (n + kMxBlock - 1) / kMxBlock * kMxBlock;
+    philox(how.key, kRounding, 0, how.first / 4, static_cast<int>(how.first % 4), whole, words);
+    bad = round_blocks<E, true>(how.up, words, x, n, codes, scales);
   });
   return bad;
 }

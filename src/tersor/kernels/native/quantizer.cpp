@@ -69,12 +69,32 @@ bool make_entries(Quantizer &q) {
   return true;
 }
 
+// 8 bits: cells -128 .. 127 times a width that is a power of two, the widest of which none holds two thresholds.
+bool make_wide(Quantizer &q) {
+  for (float scale = 0.25f; scale <= 64; scale *= 2) {
+    Walk cell(q.thresholds, 255);
+    bool single = true;
+    for (int c = -128; c < 128 && single; ++c) {
+      const float low = static_cast<float>(c) / scale, high = static_cast<float>(c + 1) / scale;
+      cell.enter(c == -128 ? -kInfinity : low, c == 127 ? kInfinity : high);
+      single = cell.inside <= 1;
+      q.wide_thresholds[c & 255] = cell.threshold;
+      q.wide_codes[c & 255] = cell.below;
+    }
+    q.wide_scale = scale;
+    q.wide_limit = std::nextafter(128 / scale, 0.0f);
+    if (single) return true;
+  }
+  return false;
+}
+
 void prepare(Quantizer &q) {
   for (int i = 0; i < (1 << q.bits) - 1; ++i)  // false for NaN too
     if (!(q.thresholds[i] >= q.thresholds[i == 0 ? 0 : i - 1])) throw std::invalid_argument("thresholds must ascend");
   for (int i = 0; i < 15 && q.bits > 4; ++i) q.first4[i] = q.thresholds[((i + 1) << (q.bits - 4)) - 1];
   for (int i = 0; i < 31 && q.bits > 5; ++i) q.first5[i] = q.thresholds[((i + 1) << (q.bits - 5)) - 1];
   q.grid = q.bits < 5 ? make_cells(q) : make_entries(q);
+  q.wide = q.bits == 8 && !q.grid && make_wide(q);
 }
 
 }  // namespace

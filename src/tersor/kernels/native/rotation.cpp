@@ -11,6 +11,8 @@
 
 namespace tersor {
 
+constexpr i64 kCachedLength = 4096;  // the longest permutations that are kept and inverted
+
 void random_words(u64 key, u32 purpose, u32 rotation, u64 start, i64 n, u32u *out) {
   kernels().philox(key, purpose, rotation, start / 4, static_cast<int>(start % 4), n, out);
 }
@@ -21,13 +23,18 @@ void Draws::move_to(u64 key, u64 position, i64 padded) {
   position_ = position;
   padded_ = padded;
   run_ = run_length(padded);
-  signs_drawn_ = permutations_drawn_ = 0;
+  signs_drawn_ = permutations_drawn_ = inverted_ = 0;
 }
 
 void Draws::prepare(int rounds) {
   for (int r = 0; r < rounds; ++r) {
     signs(r);
-    if (padded_ != run_) permutation(r);
+    if (padded_ == run_) continue;
+    const u32 *perm = permutation(r);
+    if (padded_ > kCachedLength || (inverted_ >> r & 1)) continue;
+    u32 *inverse = inverses_[r].get(padded_);
+    for (i64 i = 0; i < padded_; ++i) inverse[perm[i]] = static_cast<u32>(i);
+    inverted_ |= 1 << r;
   }
 }
 
@@ -57,14 +64,13 @@ const u32 *Draws::permutation(int round) {
 
 void Draws::trim() {
   for (int r = 0; r < kMaxRounds; ++r)
-    if (signs_[r].trim() | permutations_[r].trim()) padded_ = -1;
+    if (signs_[r].trim() | permutations_[r].trim() | inverses_[r].trim()) padded_ = -1;
   words_.trim();
 }
 
 namespace {
 
-// The last few permutations in use, the newest first: at most 8 times 50 KiB.
-constexpr i64 kCachedLength = 4096;
+// The last few permutations in use, the newest first: at most 8 times 100 KiB.
 constexpr std::size_t kCachedCount = 8;
 std::mutex g_cache_mutex;
 auto &g_cache = *new std::vector<std::shared_ptr<Draws>>;  // leaked: threads may outlive static destructors
@@ -143,7 +149,14 @@ f32u *rotate_back(f32u *x, f32u *other, int rounds, Draws &draws, const u32 **si
     fwht_all(x, draws.padded(), draws.run(), pending);
     pending = draws.signs(r);
     if (draws.padded() != draws.run()) {
-      const u32 *perm = draws.permutation(r);
+      const u32 *perm = draws.permutation(r), *inverse = draws.inverse(r);
+      if (inverse) {
+        kernels().flip_signs(x, draws.padded(), pending);
+        kernels().gather(x, inverse, draws.padded(), other);
+        std::swap(x, other);
+        pending = nullptr;
+        continue;
+      }
       each_chunk(draws.padded(), [&](i64 begin, i64 end) {
         kernels().flip_signs(x + begin, end - begin, pending + begin / 32);
         kernels().scatter(x + begin, perm + begin, end - begin, other);

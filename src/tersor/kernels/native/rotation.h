@@ -19,11 +19,14 @@ void random_words(u64 key, u32 purpose, u32 rotation, u64 start, i64 n, u32u *ou
 class Draws {
  public:
   void move_to(u64 key, u64 position, i64 padded);
-  void prepare(int rounds);  // draws now: after this, up to `rounds` rounds may be read from many threads
+  // Draws now: after this, up to `rounds` rounds may be read from many threads. Short permutations are inverted too.
+  void prepare(int rounds);
 
   // Words whose bit i % 32 of word i / 32 is the sign of coordinate i.
   const u32 *signs(int round);
   const u32 *permutation(int round);  // only if P > B
+  // Null unless prepared: to invert a permutation takes as long as to apply it once.
+  const u32 *inverse(int round) const { return inverted_ >> round & 1 ? inverses_[round].data() : nullptr; }
 
   void trim();                            // give large buffers back
   void forget_words() { words_.clear(); }  // what permutations are made from
@@ -41,8 +44,8 @@ class Draws {
  private:
   u64 key_ = 0, position_ = 0;
   i64 padded_ = -1, run_ = 1;
-  int signs_drawn_ = 0, permutations_drawn_ = 0;  // as bit sets
-  Buffer<u32> signs_[kMaxRounds], permutations_[kMaxRounds], words_;
+  int signs_drawn_ = 0, permutations_drawn_ = 0, inverted_ = 0;  // as bit sets
+  Buffer<u32> signs_[kMaxRounds], permutations_[kMaxRounds], inverses_[kMaxRounds], words_;
 };
 
 // The draws of rows (random position 0), ready for up to `rounds` rounds and from then on only read. Small permutations,

@@ -2,7 +2,7 @@
 //
 // Two ways. In general, a binary search. On AVX-512 a grid: cells of one width hold at most one threshold each (the
 // widths are those of Lloyd-Max levels; quantizer.cpp checks, else the search is used), so a look-up by cell gives the
-// code of the cell's lower end and the threshold that may add 1.
+// code of the cell's lower end and the threshold that may add 1. Bytes for a uniform grid have cells of their own width.
 #pragma once
 
 #include "bits.h"
@@ -121,6 +121,31 @@ struct MagnitudeSearch {
             (I)_mm512_mask_xor_epi32((__m512i)upper, negative, (__m512i)upper, mirror)};
   }
 };
+
+// 8 bits of any kind with a wide grid: as GridSearch, with tables in memory.
+struct WideSearch {
+  const Table<256> thresholds, levels;
+  const Table<256, I> codes;
+  const __m512 scale, limit;
+
+  explicit WideSearch(const Quantizer &q)
+      : thresholds(q.wide_thresholds),
+        levels(q.levels),
+        codes(q.wide_codes),
+        scale(_mm512_set1_ps(q.wide_scale)),
+        limit(_mm512_set1_ps(q.wide_limit)) {}
+
+  __attribute__((always_inline)) Quantised operator()(F y, F inv) const {
+    const F z = y * inv;
+    const __m512 inside = _mm512_range_ps(z, limit, 0b0010);
+    const I cell = (I)_mm512_fmadd_round_ps(inside, scale, _mm512_set1_ps(12582912.0f),
+                                            _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC) & all(255);
+    const I low = codes[cell];
+    const __mmask16 more = _mm512_cmp_ps_mask(z, thresholds[cell], _CMP_GE_OQ);
+    const I code = (I)_mm512_mask_add_epi32((__m512i)low, more, (__m512i)low, _mm512_set1_epi32(1));
+    return {z, levels[code], code};
+  }
+};
 #endif
 
 // Calls body(search), with the fastest search that is exact for this quantizer.
@@ -133,6 +158,9 @@ TERSOR_INLINE void with_search(const Quantizer &q, Body &&body) {
     } else {
       return body(MagnitudeSearch<Bits>(q));
     }
+  }
+  if constexpr (Bits == 8) {
+    if (q.wide) return body(WideSearch(q));
   }
 #endif
   body(BinarySearch<Bits>(q));

@@ -25,6 +25,7 @@ class Buffer {
     }
     return data_;
   }
+  const T *data() const { return data_; }
   // Gives a large buffer back; true if it did.
   bool trim() {
     const bool large = capacity_ * static_cast<i64>(sizeof(T)) > kKeep;

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tersor import rng
 from tersor.kernels.reference.bits import pack, unpack
 
 BLOCK = 32
@@ -66,8 +67,33 @@ def _nearest(scaled: NDArray[np.float64], kind: Element) -> NDArray[np.uint8]:
     return codes
 
 
+def _at_random(scaled: NDArray[np.float32], kind: Element, u: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Return the code of the element below |scaled|, or with probability their distance in steps the one above."""
+    if kind is _INT8:
+        steps = np.minimum(np.abs(scaled) * np.float32(64), np.float32(127))
+        code = np.floor(steps) + (u < steps - np.floor(steps))
+        return np.where(np.signbit(scaled), -code, code).astype(np.int8).view(np.uint8)
+    half = 1 << (kind.bits - 1)
+    grid = kind.values[:half]
+    grid = grid[np.isfinite(grid)]
+    magnitude = np.minimum(np.abs(scaled), grid[-1])
+    below = np.searchsorted(grid, magnitude, side="right") - 1
+    step = grid[np.minimum(below + 1, len(grid) - 1)] - grid[below]  # a power of two; 0 at the largest element
+    above = u * step < magnitude - grid[below]
+    codes: NDArray[np.uint8] = (below + above + half * np.signbit(scaled)).astype(np.uint8)
+    return codes
+
+
 def mx_encode(
-    x: NDArray[np.float32], row: int, element: int, codes: NDArray[np.uint8], scales: NDArray[np.uint8]
+    x: NDArray[np.float32],
+    row: int,
+    element: int,
+    codes: NDArray[np.uint8],
+    scales: NDArray[np.uint8],
+    up: bool = False,
+    stochastic: bool = False,
+    key: int = 0,
+    first: int = 0,
 ) -> int:
     """Encode rows cut in blocks of 32: scale 2^(floor(log2 max|v|) - emax), elements nearest to v / scale.
 
@@ -81,6 +107,12 @@ def mx_encode(
         Filled with the packed elements; every row starts on a byte.
     scales : ndarray of uint8
         Filled with one E8M0 scale a block: its exponent + 127, at least 0; 0 for zeros; 255 where NaN or infinity is.
+    up : bool, default False
+        Double the scale where max |v| / scale is beyond the largest element, so that none saturates.
+    stochastic : bool, default False
+        Round to one of the two elements about v / scale at random, without bias where nothing saturates.
+    key, first : int
+        Key of the private stream; word of coordinate 0.
 
     Returns
     -------
@@ -98,9 +130,18 @@ def mx_encode(
     usual = finite & ~zero
     exponent = np.frexp(np.where(usual, amax, 1))[1] - 1 - kind.emax
     exponent = np.maximum(exponent, -127)
+    if up:
+        top = np.max(kind.values, where=np.isfinite(kind.values), initial=0)
+        exponent += (np.ldexp(np.where(usual, amax, 0), -exponent) > top) & (exponent < 127)
     scales[:] = np.where(usual, exponent + 127, np.where(zero, 0, NAN_SCALE))
     scaled = np.ldexp(np.where(usual[:, None], blocks, 0), -exponent[:, None])
-    made = _nearest(scaled, kind).reshape(rows, per_row * BLOCK)[:, :row]
+    if stochastic:
+        u = np.zeros((rows, per_row * BLOCK), np.float32)
+        u[:, :row] = rng.uniform(key, rng.ROUNDING, first, len(x)).reshape(rows, row)
+        made = _at_random(scaled.astype(np.float32), kind, u.reshape(-1, BLOCK))
+    else:
+        made = _nearest(scaled, kind)
+    made = made.reshape(rows, per_row * BLOCK)[:, :row]
     pack(np.ascontiguousarray(made), kind.bits, codes.reshape(rows, -1))
     bad = np.flatnonzero(~np.isfinite(x))
     return int(bad[0]) if len(bad) else -1
