@@ -5,6 +5,8 @@ are never written again, only added to. The inputs come from integers alone: no 
 """
 
 import json
+import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,36 @@ import numpy as np
 import tersor
 
 HERE = Path(__file__).parent
+# One vector of 300 and five rows of 33 with each of these.
+SPECS = [
+    "int4",
+    "mxfp8",
+    "mxfp6:e3m2",
+    "mxfp4",
+    "mxfp4,rounding=stochastic,scale_rounding=up",
+    "mxint8",
+    "eden:2.5",
+    "eden:0.5,scale=biased",
+    "eden:2,grid=uniform",
+    "drive,plus=true",
+    "quicfl:1",
+    "quicfl:2",
+    "quicfl:3",
+    "quicfl:4",
+    "turboquant:3",
+    "turboquant:3,block=64,kind=prod",
+    "kashin:2",
+    "sq:3",
+    "sq:3,dither=subtractive",
+    "sq:3,rotations=2",
+    "qsgd:4",
+    "natural",
+    "terngrad",
+    "sign",
+    "topk:0.1",
+    "randk:0.1",
+    "permk:3",
+]
 
 
 def values(n):
@@ -20,6 +52,7 @@ def values(n):
     return ((i * i * 7 + 13 * i + 5) % 3071 - 1535).astype(np.float32) / np.float32(1024)
 
 
+@cache
 def messages():
     """The golden messages by name."""
     x, rows = values(4096 + 80), values(5 * 33).reshape(5, 33)
@@ -40,12 +73,19 @@ def messages():
         "bf16": tersor.BFloat16().encode(values(20).astype(np.float64), **options),
         "none": tersor.NoCompression().encode(values(20).astype(np.float16).reshape(4, 5), axis=-1, **options),
         "sq4-sum": sq.add(a, b),
+        **{spec: tersor.get_codec(spec).encode(values(300), **options) for spec in SPECS},
+        **{f"{spec}-rows": tersor.get_codec(spec).encode(rows, axis=-1, **options) for spec in SPECS},
     }
     raw = {name: enc.to_bytes() for name, enc in made.items()}
     raw["bundle"] = tersor.encode_dict(
         {"w": values(700).reshape(7, 100), "b": values(10), "": values(1)}, "eden:4", {"b": "fp16"}, seed=5
     ).to_bytes()
     return raw
+
+
+def file_name(name):
+    """A spec as the name of a file."""
+    return re.sub(r"[^\w.]+", "-", name)
 
 
 def decoded(raw):
@@ -61,7 +101,7 @@ if __name__ == "__main__":
     tersor.backend("reference")
     expected = {}
     for name, raw in messages().items():
-        (HERE / f"{name}.tersor").write_bytes(raw)
+        (HERE / f"{file_name(name)}.tersor").write_bytes(raw)
         out = decoded(raw)
         expected[name] = {
             "size": len(out),
