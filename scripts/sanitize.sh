@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the native backend with ASan and UBSan and runs its tests under them. Usage: scripts/sanitize.sh [VENV] [pytest args]
+# Builds the native backend with ASan and UBSan and runs its tests and those of every operation.
+# Usage: scripts/sanitize.sh [VENV] [pytest args]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${1:-.venv}
@@ -19,4 +20,5 @@ cxx=${CXX:-g++}
 # Without libstdc++ in front the first C++ exception aborts; CPython itself leaks by design.
 export LD_PRELOAD="$($cxx -print-file-name=libasan.so) $($cxx -print-file-name=libstdc++.so.6)"
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc
-exec "$san/venv/bin/python" -m pytest -p no:cacheprovider tests/test_native*.py tests/test_blocks.py "$@"
+exec "$san/venv/bin/python" -m pytest -p no:cacheprovider \
+  tests/test_native*.py tests/test_blocks.py tests/test_backends.py "$@"

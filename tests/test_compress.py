@@ -295,3 +295,14 @@ def test_memory_is_bounded_for_a_tensor_of_4_gib(tmp_path):
         part = next(iter(file.stored("w").pieces()))
         x = np.random.default_rng(0).standard_normal(1 << 22).astype(np.float32)
         assert tersor.nmse(x, tersor.decode(part)) == pytest.approx(0.0096, rel=0.05)
+
+
+@pytest.mark.parametrize("crc", ['"-1"', '"0x5"', '"1_0"', '"' + "9" * 5000 + '"', '"zz"', '""', "5", "null", "[]"])
+def test_forged_checksums_of_kept_tensors(tmp_path, crc):
+    """Eight hexadecimal digits, and nothing else that `int` would take."""
+    metadata = {"format": "tersor", "version": "0", "kept": f'{{"a": {crc}}}'}
+    header = {"__metadata__": metadata, "a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}
+    text = json.dumps(header).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+    with pytest.raises(tersor.FormatError, match="damaged list of kept tensors"):
+        tersor.open(tmp_path / "x.safetensors")

@@ -94,7 +94,7 @@ ROWS = [
     ("N", 10, 60, 0.3624, 1.77),
     ("N", 14, 12, 0.3634, 2.23),
     ("LogN", 14, 60, 0.6289, 11.0),
-    pytest.param("N", 20, 1, 0.3631, 3.10, marks=pytest.mark.slow),
+    pytest.param("N", 20, 8, 0.3631, 3.10, marks=pytest.mark.slow),
     pytest.param("LogN", 20, 8, 0.6358, 32.6, marks=pytest.mark.slow),
 ]
 
@@ -102,7 +102,7 @@ ROWS = [
 @pytest.mark.parametrize(("name", "log2d", "vectors", "sign", "ternary"), ROWS)
 def test_reference_table(name, log2d, vectors, sign, ternary):
     assert mean_vnmse("sign:full", name, log2d, vectors) == pytest.approx(sign, rel=0.02)
-    # The largest of LogNormal numbers varies by more than a third from vector to vector.
+    # The largest of LogNormal numbers varies by more than a third from vector to vector, that of normal ones by 5 %.
     assert mean_vnmse("terngrad:full", name, log2d, vectors) == pytest.approx(ternary, rel=0.06 if name == "N" else 0.2)
 
 

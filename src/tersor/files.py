@@ -342,8 +342,9 @@ def _read_container(file: BinaryIO, path: str) -> tuple[dict[str, tuple[int, int
     if metadata.get("version") != "0":
         raise FormatError(f"{path} was written by another version of tersor.save than this; upgrade tersor")
     try:
-        crcs = {name: int(crc, 16) for name, crc in json.loads(metadata.get("kept", "{}")).items()}
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        listed = json.loads(metadata.get("kept", "{}"))
+        crcs = {name: struct.unpack(">I", bytes.fromhex(crc))[0] for name, crc in listed.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, struct.error) as error:
         raise FormatError(f"{path} has a damaged list of kept tensors: {error}") from error
     messages, kept = {}, {}
     for name, (dtype, shape, begin, end) in entries.items():
