@@ -81,7 +81,7 @@ struct Element {
   __attribute__((always_inline)) static I code(F scaled, I words) {
     const I bits = (I)scaled, magnitude = less(bits & all(INT32_MAX), all(kTop));
     const I power = greater(magnitude & all(kInfinity), all(kLeast));
-    const I steps = round_at_random((F)magnitude * (F)(all((254 + Mantissa) << 23) - power), words);
+    const I steps = round_at_random((F)magnitude * (F)(all((127 + Mantissa) << 23) + (all(127 << 23) - power)), words);
     return (steps + ((power - all(kLeast)) >> (23 - Mantissa))) | ((bits >> 24) & all(0x80)) >> (7 - Exponent - Mantissa);
   }
 
