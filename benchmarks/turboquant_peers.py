@@ -67,6 +67,8 @@ def turboquant_torch(dim: int, bits: int) -> Coder:
 
 
 def turboquant(dim: int, bits: int) -> Coder:
+    """Version 0.2.0 calls what NumPy 2.4 no longer has under that name."""
+    np.trapz = getattr(np, "trapz", np.trapezoid)
     torch = importlib.import_module("torch")
     coder = importlib.import_module("turboquant.core").TurboQuantMSE(dim, bits, device="cpu", seed=1)
     return (
