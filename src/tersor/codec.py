@@ -67,6 +67,11 @@ class Job:
     shared: Shared | None
     propagate: bool
 
+    @property
+    def word(self) -> int:
+        """The word of private rounding of coordinate 0 (FORMAT.md section 2)."""
+        return self.start * self.units.length if self.units.by_rows else self.start
+
 
 @dataclass(frozen=True)
 class Made:

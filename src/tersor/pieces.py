@@ -5,7 +5,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from tersor.message import (
     LARGEST_HEADER,
     MAGIC,
     Header,
-    assemble,
     header_of,
     message_size,
     parse_header,
@@ -283,18 +282,7 @@ class StoredMessage:
             sizes = [p.nbytes for p in head.codec.layout(units, head.dtype, b"").values()]
             planes = [self._plane(i, done[i], n) for i, n in enumerate(sizes)]
             done = [a + b for a, b in zip(done, sizes, strict=True)]
-            yield assemble(
-                head.codec,
-                shape=piece.shape,
-                dtype=head.dtype,
-                axis=head.axis,
-                key=head.key,
-                start=piece.start,
-                count=head.count,
-                digest=head.digest,
-                fields=b"",
-                planes=planes,
-            )
+            yield replace(head, shape=piece.shape, start=piece.start).assemble(planes)
 
     def _plane(self, i: int, begin: int, n: int) -> NDArray[np.uint8]:
         return np.frombuffer(self._exactly(self.header.offsets[i] + begin, n), np.uint8)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tersor.arrays import bfloat16_to_float32
 from tersor.codec import Claims, Codec, Job, Made
 from tersor.codecs.deliver import deliver
+from tersor.codecs.scale_types import SCALE_DTYPES
 from tersor.coding.bits import packed_size
 from tersor.encoded import Encoded, PlaneSpec
 from tersor.errors import FormatError, RangeError
@@ -17,7 +18,6 @@ from tersor.registry import register
 from tersor.units import Units
 
 _LARGE = 2.0**120
-_SCALE_DTYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 
 
 def _row(units: Units) -> int:
@@ -137,8 +137,8 @@ class Int4(Codec):
     def __post_init__(self) -> None:
         if type(self.block) is not int or not 8 <= self.block <= 4096 or self.block % 8:
             raise ValueError(f"int4: block must be a multiple of 8 from 8 to 4096, got {self.block!r}")
-        if self.scale_dtype not in tuple(_SCALE_DTYPES):
-            raise ValueError(f"int4: scale_dtype must be one of {', '.join(_SCALE_DTYPES)}, got {self.scale_dtype!r}")
+        if self.scale_dtype not in tuple(SCALE_DTYPES):
+            raise ValueError(f"int4: scale_dtype must be one of {', '.join(SCALE_DTYPES)}, got {self.scale_dtype!r}")
 
     @property
     def unit(self) -> int:
@@ -146,10 +146,10 @@ class Int4(Codec):
 
     @property
     def _scale_kind(self) -> int:
-        return list(_SCALE_DTYPES).index(self.scale_dtype)
+        return list(SCALE_DTYPES).index(self.scale_dtype)
 
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
-        kind = np.dtype(_SCALE_DTYPES[self.scale_dtype])
+        kind = np.dtype(SCALE_DTYPES[self.scale_dtype])
         per_unit, stride = -(-units.length // self.block) * kind.itemsize, packed_size(units.length, 4)
         nbytes = max(units.count - 1, 0) * stride + packed_size(units.last, 4)
         return {

@@ -5,7 +5,6 @@ Theory 56(7), 2010, arXiv math/0611343 (theorem 3.5 and its algorithm), with the
 constants of the baseline of DRIVE and EDEN: eta = 0.9, delta = 1, three iterations. FORMAT.md has every rounding.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from tersor.codec import Claims, Codec, Job, Made
 from tersor.codecs.deliver import UNIT, first_nonfinite
+from tersor.codecs.pieces import groups
 from tersor.codecs.qjl import powers_of_two
 from tersor.coding.bits import packed_size
 from tersor.encoded import Encoded, PlaneSpec
@@ -109,21 +109,12 @@ class Kashin(Codec):
             "scales": PlaneSpec(32, units.count, 4, 4 * units.count, "<f4"),
         }
 
-    def _groups(self, units: Units) -> Iterator[tuple[int, int, int]]:
-        """Yield (first unit, number of units, their length): units of one frame, as many as are held at once."""
-        whole = units.size // units.length
-        step = max(1, _AT_ONCE // frame_length(units.length))
-        for k in range(0, whole, step):
-            yield k, min(step, whole - k), units.length
-        if units.size > whole * units.length:
-            yield whole, 1, units.last
-
     def _encode(self, job: Job) -> Made:
         x, units = np.ascontiguousarray(job.host.float32()), job.units
         layout = self.layout(units, job.host.dtype, b"")
         codes, scales = np.zeros(layout["codes"].nbytes, np.uint8), np.zeros(units.count, np.float32)
         stride = layout["codes"].stride
-        for k, m, n in self._groups(units):
+        for k, m, n in groups(units, _AT_ONCE // frame_length(units.length)):
             rows = x[k * units.length :][: m * n].reshape(m, n)
             s, finite = powers_of_two(rows)
             w = np.where(finite[:, None], rows, 0).astype(np.float32) * s[:, None]
@@ -144,7 +135,7 @@ class Kashin(Codec):
     ) -> None:
         codes = np.ascontiguousarray(enc.planes["codes"].data)
         scales, stride = enc.planes["scales"].values().astype(np.float32), enc.planes["codes"].stride
-        for k, m, n in self._groups(units):
+        for k, m, n in groups(units, _AT_ONCE // frame_length(units.length)):
             q = frame_length(n)
             y, back = np.empty((m, q), np.float32), np.empty((m, q), np.float32)
             here = codes[k * stride :][: (m - 1) * stride + packed_size(q, self.bits)]

@@ -93,8 +93,7 @@ class _Microscaling(Codec):
         bad = -1
         if job.units.size:
             row, number = _row(job.units), _ELEMENTS[self._kind][0]
-            first = job.start * job.units.length if job.units.by_rows else job.start
-            options = (self._up, self._stochastic, job.private, first)
+            options = (self._up, self._stochastic, job.private, job.word)
             bad = ops.current().mx_encode(job.host.float32(), row, number, planes["codes"], planes["scales"], *options)
         return Made(planes, first_bad=bad)
 

@@ -42,14 +42,19 @@ class Piece:
         return data[begin : begin + self.rows * width].reshape(self.rows, width)
 
 
+def groups(units: Units, most: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (first unit, number of units, their length) for units of one length, `most` or at least one at once."""
+    whole = units.count if units.last == units.length else units.count - 1
+    step = max(most, 1)
+    for first in range(0, whole, step):
+        yield first, min(step, whole - first), units.length
+    if 0 <= whole < units.count:
+        yield whole, 1, units.last
+
+
 def pieces(units: Units) -> Iterator[Piece]:
     """Cut an array in pieces, in order: groups of whole units, or parts of a long one."""
-    whole = units.count if units.last == units.length else units.count - 1
-    per = max(PIECE // units.length, 1)
-    groups = [(k, min(per, whole - k), units.length) for k in range(0, whole, per)]
-    if 0 <= whole < units.count:
-        groups.append((whole, 1, units.last))
-    for first, rows, length in groups:
+    for first, rows, length in groups(units, PIECE // units.length):
         step = length if rows > 1 else PIECE
         for column in range(0, length, step):
             yield Piece(first, rows, column, min(step, length - column), first * units.length + column)
@@ -66,8 +71,7 @@ def largest(x: NDArray[np.float32], units: Units) -> NDArray[np.float32]:
 def rounding_words(job: Job, p: Piece) -> NDArray[np.uint32]:
     """Return the words of private rounding of a piece (FORMAT.md section 2), shape (rows, width)."""
     drawn = np.empty(p.rows * p.width, np.uint32)
-    first = job.start * job.units.length if job.units.by_rows else job.start
-    ops.current().philox(job.private, rng.ROUNDING, 0, first + p.begin, drawn)
+    ops.current().philox(job.private, rng.ROUNDING, 0, job.word + p.begin, drawn)
     return drawn.reshape(p.rows, p.width)
 
 

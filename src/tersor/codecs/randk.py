@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from tersor import rng
 from tersor.codec import Claims, Codec, Job, Made
 from tersor.codecs.deliver import UNIT, deliver, first_nonfinite
-from tersor.codecs.sparse import VALUE_DTYPES, groups, narrow, ranked, spoil, widen
+from tersor.codecs.pieces import groups
+from tersor.codecs.scale_types import SCALE_DTYPES, widen
+from tersor.codecs.sparse import AT_ONCE, narrow_values, ranked, spoil
 from tersor.codecs.topk import check_fraction, kept
 from tersor.encoded import Encoded, PlaneSpec
 from tersor.errors import FormatError
@@ -52,7 +54,7 @@ class _Chosen(Codec):
         return "float32"
 
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
-        kind = np.dtype(VALUE_DTYPES[self._values_dtype()])
+        kind = np.dtype(SCALE_DTYPES[self._values_dtype()])
         k = self._kept(units.length)
         total = k * max(units.count - 1, 0) + (self._kept(units.last) if units.count else 0)
         return {"values": PlaneSpec(8 * kind.itemsize, units.count, k * kind.itemsize, total * kind.itemsize, kind.str)}
@@ -63,15 +65,15 @@ class _Chosen(Codec):
     def _encode(self, job: Job) -> Made:
         x, units, fields = job.host.float32(), job.units, self._fields(job)
         planes, error, energy = [], 0.0, 0.0
-        for first, rows, length in groups(units):
+        for first, rows, length in groups(units, AT_ONCE // units.length):
             part = x[first * units.length :][: rows * length].reshape(rows, length)
             where = self._places(job.key, fields, units, job.start, first, rows, length)
             padded = np.concatenate([part, np.zeros((rows, 1), np.float32)], axis=1)
             chosen = np.take_along_axis(padded, where, axis=1)
             spoil(chosen, part)
-            planes.append(narrow(chosen, self._values_dtype()))
+            planes.append(narrow_values(chosen, self._values_dtype()))
             with np.errstate(invalid="ignore"):
-                sent = widen(planes[-1].view(VALUE_DTYPES[self._values_dtype()]), self._values_dtype())
+                sent = widen(planes[-1].view(SCALE_DTYPES[self._values_dtype()]), self._values_dtype())
                 exact = chosen.reshape(-1).astype(np.float64)
                 total = float(np.square(part, dtype=np.float64).sum())
                 off = float(np.square(sent * np.float64(self._factor(length)) - exact).sum())
@@ -88,7 +90,7 @@ class _Chosen(Codec):
         self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
     ) -> None:
         plane, at = enc.planes["values"].values(), 0
-        for first, rows, length in groups(units):
+        for first, rows, length in groups(units, AT_ONCE // units.length):
             k = self._kept(length)
             with np.errstate(over="ignore"):  # `estimate` saturates
                 part = widen(plane[at : at + rows * k], self._values_dtype()) * np.float32(self._factor(length))

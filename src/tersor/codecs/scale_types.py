@@ -1,4 +1,4 @@
-"""The scales of EDEN on the wire: three types, their rounding and limits."""
+"""Numbers on the wire in 16 or 32 bits: three types, their rounding and limits."""
 
 from typing import Any
 

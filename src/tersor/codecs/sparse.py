@@ -1,45 +1,24 @@
-"""What the sparsifiers share: runs of units, values in 16 or 32 bits, and draws that rank coordinates."""
-
-from collections.abc import Iterator
-from typing import Any
+"""What the sparsifiers share: values in 16 or 32 bits, and draws that rank coordinates."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tersor import rng
-from tersor.arrays import bfloat16_to_float32, float32_to_bfloat16
+from tersor.codecs.scale_types import SCALE_DTYPES, narrow, widen
 from tersor.errors import RangeError
 from tersor.kernels import ops
 from tersor.units import Units
 
-VALUE_DTYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 AT_ONCE = 1 << 14  # coordinates or indices that are treated together, which bounds the memory
 
 
-def groups(units: Units, most: int = AT_ONCE) -> Iterator[tuple[int, int, int]]:
-    """Yield (first unit, units, length of each) for runs of units of one length, of about `most` coordinates."""
-    full = units.count if units.last == units.length else units.count - 1
-    step = max(most // units.length, 1)
-    for first in range(0, full, step):
-        yield first, min(step, full - first), units.length
-    if 0 <= full < units.count:
-        yield full, 1, units.last
-
-
-def narrow(values: NDArray[np.float32], dtype: str) -> NDArray[np.uint8]:
+def narrow_values(values: NDArray[np.float32], dtype: str) -> NDArray[np.uint8]:
     """Return the bytes of values rounded to nearest; infinity where there was none raises RangeError."""
-    if dtype == "float32":
-        return values.astype("<f4").reshape(-1).view(np.uint8)
     with np.errstate(over="ignore"):
-        small: NDArray[Any] = float32_to_bfloat16(values) if dtype == "bfloat16" else values.astype(np.float16)
-    if np.isinf(widen(small, dtype)[~np.isnan(values)]).any():
+        raw = narrow(values.reshape(-1), dtype)
+    if np.isinf(widen(raw.view(SCALE_DTYPES[dtype]), dtype)).any():
         raise RangeError(f"a value does not fit in {dtype}; values=float32 holds more")
-    return small.astype(VALUE_DTYPES[dtype]).reshape(-1).view(np.uint8)
-
-
-def widen(values: NDArray[Any], dtype: str) -> NDArray[np.float32]:
-    """Undo `narrow` for what a plane's `values()` gives."""
-    return bfloat16_to_float32(values) if dtype == "bfloat16" else values.astype(np.float32)
+    return raw
 
 
 def ranked(key: int, units: Units, start: int, first: int, rows: int, length: int, k: int) -> NDArray[np.int64]:

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from tersor.codec import Claims, Codec, Job, Made
 from tersor.codecs.deliver import first_nonfinite
-from tersor.codecs.sparse import AT_ONCE, VALUE_DTYPES, groups, narrow, spoil, widen
+from tersor.codecs.pieces import groups
+from tersor.codecs.scale_types import SCALE_DTYPES, widen
+from tersor.codecs.sparse import AT_ONCE, narrow_values, spoil
 from tersor.coding import bits as bit_stream
 from tersor.encoded import Encoded, PlaneSpec
 from tersor.errors import FormatError
@@ -67,7 +69,7 @@ class TopK(Codec):
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
         k, width = kept(self.fraction, units.length), index_bits(units.length)
         stride = bit_stream.packed_size(k, width)
-        kind = np.dtype(VALUE_DTYPES[self.values])
+        kind = np.dtype(SCALE_DTYPES[self.values])
         return {
             "indices": PlaneSpec(width, units.count, stride, units.count * stride),
             "values": PlaneSpec(
@@ -79,18 +81,18 @@ class TopK(Codec):
         x, units = job.host.float32(), job.units
         k, width = kept(self.fraction, units.length), index_bits(units.length)
         places, values, dropped, energy = [], [], 0.0, 0.0
-        for first, rows, length in groups(units):
+        for first, rows, length in groups(units, AT_ONCE // units.length):
             part = x[first * units.length :][: rows * length].reshape(rows, length)
             where = _largest(part, k)
             chosen = np.take_along_axis(part, where, axis=1)
             spoil(chosen, part)
             places.append(bit_stream.pack(where.astype(np.uint32), width).reshape(-1))
-            values.append(narrow(chosen, self.values))
+            values.append(narrow_values(chosen, self.values))
             with np.errstate(invalid="ignore"):
                 squares = np.square(part, dtype=np.float64)
                 energy += float(squares.sum())
                 np.put_along_axis(squares, where, 0.0, axis=1)
-                off = widen(values[-1].view(VALUE_DTYPES[self.values]), self.values).reshape(chosen.shape) - chosen
+                off = widen(values[-1].view(SCALE_DTYPES[self.values]), self.values).reshape(chosen.shape) - chosen
                 dropped += float(squares.sum()) + float(np.square(off, dtype=np.float64).sum())
         none = [np.zeros(0, np.uint8)]
         return Made(
@@ -118,7 +120,7 @@ class TopK(Codec):
     def _places(self, enc: Encoded, units: Units) -> Iterator[tuple[int, int, int, NDArray[np.int64]]]:
         """Yield (unit, units, number of the first value in the unit, indices) for pieces of many units or of one."""
         plane, k = enc.planes["indices"], kept(self.fraction, units.length)
-        for unit, rows, _ in groups(units):
+        for unit, rows, _ in groups(units, AT_ONCE // units.length):
             for begin in range(0, k, AT_ONCE):
                 n = min(k - begin, AT_ONCE)
                 offset = bit_stream.packed_size(begin, plane.bits)
@@ -154,8 +156,8 @@ def check_fraction(codec: Any) -> None:
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
         raise ValueError(f"{codec.name}: fraction must be a number above 0 and at most 1, got {fraction!r}")
     object.__setattr__(codec, "fraction", float(fraction))
-    if codec.values not in VALUE_DTYPES:
-        raise ValueError(f"{codec.name}: values must be one of {', '.join(VALUE_DTYPES)}, got {codec.values!r}")
+    if codec.values not in SCALE_DTYPES:
+        raise ValueError(f"{codec.name}: values must be one of {', '.join(SCALE_DTYPES)}, got {codec.values!r}")
 
 
 def _largest(x: NDArray[np.float32], k: int) -> NDArray[np.int64]:
