@@ -219,7 +219,7 @@ def _near(x: NDArray[Any], s: int, weights: F64 | None, unbiased: bool) -> Solut
         best, error = _best(found.candidates(exactly), s, unbiased)
     made = ((best + centre + shift) / scale).astype(x.dtype)
     if unbiased:
-        made[0], made[-1] = x.min(), x.max()
+        made[0], made[-1] = found.ends if y is x else (x.min(), x.max())
         if y is not x:  # a level on a float64 value stands for it, not for its rounding
             moved = y - np.float32(centre)
             for i in range(1, len(best) - 1):

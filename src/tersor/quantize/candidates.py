@@ -108,6 +108,8 @@ class Histogram:
         Least and greatest value of each: both the only one where a cell is known to hold one value.
     least, greatest : float
         Of y.
+    ends : tuple of two floats
+        Least and greatest x.
     within : float
         Sum of squared differences from the means of the cells.
     """
@@ -120,6 +122,7 @@ class Histogram:
     high: F64
     least: float
     greatest: float
+    ends: tuple[float, float]
     within: float
 
     def candidates(self, exactly: tuple[NDArray[np.int64], F32, F64] | None = None) -> Candidates:
@@ -178,6 +181,7 @@ def histogram(x: F32, centre: float, weights: F64 | None = None) -> Histogram | 
         np.where(one, means, np.where(pure_first, first, last)),
         least,
         greatest,
+        (float(ends[0]), float(ends[1])),
         within,
     )
 
