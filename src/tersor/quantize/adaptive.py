@@ -190,11 +190,11 @@ def _best(c: Candidates, s: int, unbiased: bool) -> tuple[F64, float]:
         p, q = (low + high) * b, low * high * n
         costs = (p - q) - g
         real = costs > NOISE * (abs(p) + abs(q) + abs(g))
-        error = max(float(costs[real].sum()) - c.within, 0.0)
+        error = max(_candidates.in_order(costs[real]) - c.within, 0.0)
         return c.values[path], c.error_of(error)
     full = n > 0
     means = b[full] / n[full]
-    error = float(np.maximum(g[full] - b[full] * means, 0.0).sum()) + c.within
+    error = _candidates.in_order(np.maximum(g[full] - b[full] * means, 0.0)) + c.within
     return np.unique(c.value_of(means)), c.error_of(error)
 
 
