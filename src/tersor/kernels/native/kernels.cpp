@@ -10,6 +10,7 @@
 #include "hadamard.h"
 #include "half.h"
 #include "int4_kernels.h"
+#include "levels_kernels.h"
 #include "mx_kernels.h"
 #include "philox.h"
 #include "rans_kernels.h"
@@ -64,6 +65,7 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     rans_decode_chunk,
     quicfl_round_chunk,
     quicfl_look_up_chunk,
+    levels_round,
 };
 
 }  // namespace tersor

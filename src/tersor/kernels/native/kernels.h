@@ -98,6 +98,8 @@ struct Kernels {
                       const f32u *ahead, u8 *out, u32 *positions, float *values);
   void (*quicfl_look_up)(const float *table, int bits, const u8 *codes, i64 n, const u8 *fields, bool add, float f,
                          float *v);
+  void (*levels_round)(const f32u *x, i64 units, i64 n, const f32u *levels, int bits, bool stochastic, u64 key, u64 word,
+                       u8 *codes, double *sums);
 };
 
 }  // namespace tersor
