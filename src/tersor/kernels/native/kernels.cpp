@@ -10,7 +10,7 @@
 #include "hadamard.h"
 #include "half.h"
 #include "int4_kernels.h"
-#include "levels_kernels.h"
+#include "level_codes_kernels.h"
 #include "mx_kernels.h"
 #include "philox.h"
 #include "rans_kernels.h"

@@ -9,7 +9,7 @@ from tersor.kernels.reference.hadamard import fwht, rotate
 from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
 from tersor.kernels.reference.int4 import int4_decode, int4_encode
 from tersor.kernels.reference.int8 import int8_decode, int8_encode
-from tersor.kernels.reference.levels import levels_decode, levels_encode
+from tersor.kernels.reference.level_codes import levels_decode, levels_encode
 from tersor.kernels.reference.microscaling import mx_decode, mx_encode
 from tersor.kernels.reference.quicfl import quicfl_add, quicfl_decode, quicfl_encode
 from tersor.kernels.reference.random import philox

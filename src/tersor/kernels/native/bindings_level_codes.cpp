@@ -2,7 +2,7 @@
 #include <nanobind/stl/pair.h>
 
 #include "bindings.h"
-#include "levels.h"
+#include "level_codes.h"
 #include "uniform.h"
 
 namespace tersor {
@@ -41,7 +41,7 @@ void py_levels_decode(In<u8> codes, i64 unit, In<float> levels, int bits, double
 
 }  // namespace
 
-void bind_levels(nb::module_ &m) {
+void bind_level_codes(nb::module_ &m) {
   m.def("levels_encode", py_levels_encode, "x"_a.noconvert(), "unit"_a, "levels"_a.noconvert(), "bits"_a, "key"_a,
         "first"_a, "stochastic"_a, "codes"_a.noconvert());
   m.def("levels_decode", py_levels_decode, "codes"_a.noconvert(), "unit"_a, "levels"_a.noconvert(), "bits"_a,

@@ -1,5 +1,5 @@
 // Rounding onto levels of each unit's own over whole arrays: spans of whole units, or parts of a long one, several a task.
-#include "levels.h"
+#include "level_codes.h"
 
 #include <algorithm>
 #include <cstring>
