@@ -25,8 +25,8 @@ class ASQ(UnitLevels):
         Coordinates that share levels: the whole vector, or blocks of it. Rows (``axis=-1``) have their own.
     level_dtype : {"auto", "float32", "float16", "bfloat16"}, default "auto"
         Type of the levels. "auto" is float32 for units of 256 * 2**bits coordinates or more, and for those of no more
-        coordinates than levels, else bfloat16. In 16 bits the first level is rounded down, the last up and the others to
-        the nearest; the estimate stays unbiased.
+        coordinates than levels, else bfloat16. In 16 bits the first level is rounded down, the last up, the others to
+        nearest; the estimate stays unbiased. Where its range suffices, float16 has the lesser error of the two.
     method : {"auto", "exact", "histogram"}, default "auto"
         How the levels are found (`tersor.quantize.adaptive.levels`); "auto" is exact up to 4,096 coordinates.
 
