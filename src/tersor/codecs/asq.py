@@ -37,6 +37,10 @@ class ASQ(UnitLevels):
     exact: a vector of zeros, or of no more values than levels where their type holds them. A RangeError tells of
     levels beyond float16, or beyond bfloat16 (from 3.39e38 on).
 
+    In rows of 128 normal values, bfloat16 levels cost 0.5, 0.7 and 1.4 % of error at 2, 3 and 4 bits (float16 0.1 to
+    0.2 %), where float32 levels would cost 0.5, 1 and 2 bits a coordinate. 16 bits are coarse far from zero, though:
+    at 4 bits the error of values about 10 or 100 with a spread of 1 grows by 10 % or fourfold; choose float32 there.
+
     Examples
     --------
     >>> import numpy as np, tersor
