@@ -130,9 +130,13 @@ struct PricedSearch {
   __attribute__((always_inline)) void keep_better(i64 j, D value, u32 k) const {
     const D best = load_doubles(nodes.best + j);
 #if defined(__AVX512F__)
+    // Whole stores: the next candidate loads these again before they have left the store buffer.
     const __mmask8 better = _mm512_cmp_pd_mask((__m512d)value, (__m512d)best, _CMP_LT_OQ);
-    _mm512_mask_storeu_pd(nodes.best + j, better, (__m512d)value);
-    _mm256_mask_storeu_epi32(nodes.before + j, better, _mm256_set1_epi32(static_cast<int>(k)));
+    if (!better) return;
+    __m256i *before = reinterpret_cast<__m256i *>(nodes.before + j);
+    _mm512_storeu_pd(nodes.best + j, _mm512_mask_mov_pd((__m512d)best, better, (__m512d)value));
+    _mm256_storeu_si256(before, _mm256_mask_mov_epi32(_mm256_loadu_si256(before), better,
+                                                      _mm256_set1_epi32(static_cast<int>(k))));
 #else
     (void)best;
     for (int l = 0; l < kDoubles; ++l)
