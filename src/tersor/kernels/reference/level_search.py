@@ -79,10 +79,7 @@ def _search(problem: Problem, edges: int) -> tuple[I64, float]:
     few_cost, many_cost = problem.cost(few), problem.cost(many)
     few_price, many_price = np.inf, 0.0
     step = (last + 1) // max(_LEAST, _PER_EDGE * edges)
-    if step >= 4:
-        price = _search(problem.coarser(min(step, _STEP)), edges)[1]
-    else:
-        price = _first_price(problem, edges)
+    price = _search(problem.coarser(min(step, _STEP)), edges)[1] if step >= 4 else _first_price(problem, edges)
     turn = 0
     while len(few) - 1 != edges and few_cost > 0:
         turn += 1
