@@ -297,6 +297,50 @@ class Backend(Protocol):
 
     def optimal_rows(self, x: F32, row: int, levels: int, clusters: bool, out: F32, /) -> None: ...
 
+    def log2(self, x: F64, out: F64, /) -> None: ...
+
+    def entropy_costs(self, t: F64, n: F64, b: F64, g: F64, cost: F64, up: F64, joint: F64, /) -> None: ...
+
+    def joint_path(
+        self,
+        cost: F64,
+        up: F64,
+        joint: F64,
+        n: F64,
+        multiplier: float,
+        most: int,
+        starts: int,
+        ends: int,
+        path: NDArray[np.int32],
+        /,
+    ) -> tuple[int, float]: ...
+
+    def coded_path(
+        self,
+        cost: F64,
+        up: F64,
+        n: F64,
+        lengths: F64,
+        multiplier: float,
+        starts: int,
+        ends: int,
+        path: NDArray[np.int32],
+        /,
+    ) -> tuple[int, float]: ...
+
+    def pair_path(
+        self,
+        cost: F64,
+        up: F64,
+        n: F64,
+        multiplier: float,
+        most: int,
+        starts: int,
+        ends: int,
+        path: NDArray[np.int32],
+        /,
+    ) -> tuple[int, float]: ...
+
 
 _MODULES = {"reference": "tersor.kernels.reference", "native": "tersor.kernels._native"}
 _current: tuple[str, Backend] | None = None

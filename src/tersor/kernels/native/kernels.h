@@ -59,6 +59,8 @@ struct Zones {
   alignas(64) float pairs[256][2] = {};  // by j << most_shared | symbol: the zone's low end, its width times 2^-24
 };
 
+struct EntropyProblem;  // entropy.h
+
 struct Kernels {
   const char *name;
   void (*philox)(u64 key, u32 purpose, u32 rotation, u64 block, int skip, i64 n, u32u *out);
@@ -103,6 +105,13 @@ struct Kernels {
   void (*price_nodes)(const LevelProblem &problem, double price, const LevelNodes &nodes);
   void (*few_levels)(const double *x, const double *sums, i64 n, i64 levels, i64 *places);
   bool (*key_count)(const f32u *x, i64 n, float centre, u64 *even, u64 *odd, float *ends, double *rest);
+  void (*log2)(const double *x, i64 n, double *out);
+  void (*entropy_costs)(const double *t, const double *n, const double *b, const double *g, i64 m, double *cost,
+                        double *up, double *joint);
+  i64 (*joint_search)(const EntropyProblem &p, double *room, std::int32_t *path, double *minimum);
+  i64 (*coded_search)(const EntropyProblem &p, const double *lengths, i64 levels, double *room, std::int32_t *path,
+                      double *minimum);
+  i64 (*pair_search)(const EntropyProblem &p, double *room, std::int32_t *path, double *minimum);
 };
 
 }  // namespace tersor

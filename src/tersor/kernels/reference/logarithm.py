@@ -10,11 +10,12 @@ F64 = NDArray[np.float64]
 
 _TERMS = tuple(2.8853900817779268 / (2 * k + 1) for k in range(11))
 _ROOT = 0.7071067811865476
+_LEAST = 2.0**-1022
 
 
 def log2(x: F64, out: F64) -> None:
-    """Fill `out` with the binary logarithms of `x`, finite, normal and positive; of 0 it is 0, as 0 log 0 wants it."""
-    some = np.where(x > 0, x, 1.0)
+    """Fill `out` with the binary logarithms of finite `x`; with 0 for what is below 2**-1022, as 0 log 0 wants it."""
+    some = np.where(x >= _LEAST, x, 1.0)
     m, e = np.frexp(some)  # m in [1/2, 1)
     low = m < _ROOT
     m = np.where(low, m + m, m)
