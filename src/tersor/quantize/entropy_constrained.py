@@ -366,18 +366,17 @@ def _stages(c: Candidates, search: Search, most: int, method: str, candidates: i
         fine = _pairs(candidates, most)
         kept = thinned(c, fine)
         yield kept, True, False
+    elif method == "auto":
+        kept = thinned(c, _COARSE)
+        yield kept, True, False
     else:
-        few = method == "auto" and m <= _EXACTLY
-        kept = thinned(c, fine if m <= fine else _COARSE)
-        yield kept, few or (method == "auto" and len(kept) <= _COARSE), False
+        kept = thinned(c, fine)
+        yield kept, False, False
     for _ in range(_ROUNDS if len(kept) < m else 0):
         if search.best is None:
             return
         kept = around(c, search.best.path, kept, fine if method == "exact" else fine // 2)
         yield kept, method == "exact", True
-    if method == "auto" and m > _EXACTLY and search.best is not None and len(kept) == m:
-        kept = around(c, search.best.path, thinned(c, 2 * _COARSE), _COARSE)
-        yield kept, True, True
 
 
 def _search(problem: Problem, search: Search, later: bool) -> None:

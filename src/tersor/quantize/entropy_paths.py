@@ -189,18 +189,18 @@ def thinned(c: Candidates, most: int) -> Index:
     m = len(c.points)
     if m <= most:
         return np.arange(m)
-    third = most // 3
+    third = (most - 6) // 3
     mass = (np.arange(third) + 0.5) / third * c.mass + c.counts[0]
     grid = c.points[0] + (np.arange(third) + 0.5) / third * (c.points[-1] - c.points[0])
-    fall = 0.5 ** (np.arange((third - 2) // 2) * (48.0 / third))  # from 1 to 2**-24
-    fall = np.ldexp(1.0 + (np.arange(len(fall)) % 2) * 0.5, -(np.arange(len(fall)) // 2))
+    steps = np.arange(third // 2)
+    fall = np.ldexp(1.0 - (steps % 2) * 0.25, -(steps // 2))  # 1, 3/4, 1/2, 3/8, ...
     logs = np.concatenate([fall * c.points[0], fall * c.points[-1]])
     kept = np.concatenate(
         [
             np.searchsorted(c.counts[1:], mass),
             np.searchsorted(c.points, grid),
             np.searchsorted(c.points, logs),
-            [0, m - 1],
+            [0, 1, 2, m - 3, m - 2, m - 1],
         ]
     )
     return np.unique(np.clip(kept, 0, m - 1))
@@ -218,7 +218,7 @@ def around(c: Candidates, path: Index, before: Index, most: int) -> Index:
     return np.unique(np.concatenate(kept))
 
 
-def moved(c: Candidates, search: Search, rounds: int = 6, places: int = 48) -> None:
+def moved(c: Candidates, search: Search, rounds: int = 4, places: int = 32) -> None:
     """Use up what the budget still allows: move, or put in, one level at a time to where the error is least."""
     assert search.best is not None
     for _ in range(rounds):
