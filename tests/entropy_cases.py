@@ -78,8 +78,11 @@ def case_coded_path(backend: Any) -> Iterator[Any]:
         m = len(n)
         for levels in (2, 3, 7):
             for lengths in (g.uniform(0, 4, levels), np.arange(levels) * 1.0, np.full(levels, 2.0)):
-                for multiplier in (0.0, 0.3, 10.0):
-                    path = np.full(m, -1, np.int32)
-                    count, value = backend.coded_path(cost, up, n, lengths, multiplier, 1, 1, path)
-                    yield path[:count]
-                    yield np.array([count, value])
+                middle = np.linspace(0, m - 1, levels).astype(np.int32)
+                for wide in (1, 3, m):
+                    low, high = np.maximum(middle - wide, 0), np.minimum(middle + wide, m - 1)
+                    for multiplier in (0.0, 0.3, 10.0):
+                        path = np.full(m, -1, np.int32)
+                        count, value = backend.coded_path(cost, up, n, lengths, low, high, multiplier, 1, 1, path)
+                        yield path[:count]
+                        yield np.array([count, value])

@@ -321,6 +321,8 @@ class Backend(Protocol):
         up: F64,
         n: F64,
         lengths: F64,
+        low: NDArray[np.int32],
+        high: NDArray[np.int32],
         multiplier: float,
         starts: int,
         ends: int,

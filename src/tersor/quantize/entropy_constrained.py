@@ -1,8 +1,8 @@
 """Entropy-constrained adaptive stochastic quantization: the best unbiased levels whose codes have a given entropy.
 
 "Entropy-Constrained Adaptive Stochastic Quantization", Ran Ben Basat, Yaniv Ben-Itzhak, Michael Mitzenmacher, Shay
-Vargaftik, 2026, arXiv 2608.18147. Only the abstract is public: the exact program, the approximation whose error is at most that of the optimum
-with one bit less, and the refinement are reconstructions that meet every statement of it.
+Vargaftik, 2026, arXiv 2608.18147. Only the abstract is public: the exact program, the approximation whose error is at
+most that of the optimum with one bit less, and the refinement are reconstructions that meet every statement of it.
 """
 
 import math
@@ -16,7 +16,19 @@ from tersor import arrays
 from tersor.errors import NonFiniteError, TersorError
 from tersor.quantize import candidates as _candidates
 from tersor.quantize.candidates import Candidates
-from tersor.quantize.entropy_paths import F64, MOST_PAIRS, Found, Index, Problem, Search, around, log2, measure, moved, thinned
+from tersor.quantize.entropy_paths import (
+    F64,
+    MOST_PAIRS,
+    Found,
+    Index,
+    Problem,
+    Search,
+    around,
+    log2,
+    measure,
+    moved,
+    thinned,
+)
 
 MAX_LEVELS = 256
 MAX_CANDIDATES = 2048
@@ -24,7 +36,7 @@ Method = Literal["auto", "exact", "approximate"]
 
 _FINE, _COARSE = 512, 128
 _EXACTLY = 128  # "auto": candidates up to which the exact search is as fast as the other
-_ROUNDS = 3
+_ROUNDS = 2
 _SORTED_BELOW = 1 << 18  # beyond it float32 input goes through a histogram
 _PIECE = 1 << 16
 
@@ -58,7 +70,7 @@ class Solution:
     probabilities : ndarray of float64, shape (k,)
         The expected share of entries that are sent as each level.
     multiplier : float
-        What a bit an entry is worth in squared error an entry where these levels were found; 0 if entropy was no matter.
+        Squared error that a bit is worth where these levels were found; 0 if entropy was no matter.
     """
 
     levels: NDArray[Any]
@@ -195,9 +207,10 @@ def lagrangian(
 
 
 def uniform(x: ArrayLike, entropy: float, *, max_levels: int = 1 << 16, weights: ArrayLike | None = None) -> Solution:
-    """Return the finest even grid from the least to the greatest entry whose codes have at most `entropy` bits an entry.
+    """Return the finest even grid whose codes have at most `entropy` bits an entry.
 
-    The baseline of entropy-constrained quantization. Parameters, errors and result as for `levels`.
+    It spans the entries: the baseline of entropy-constrained quantization. Parameters, errors and result as for
+    `levels`.
 
     Examples
     --------
@@ -369,6 +382,10 @@ def _stages(c: Candidates, search: Search, most: int, method: str, candidates: i
     elif method == "auto":
         kept = thinned(c, _COARSE)
         yield kept, True, False
+        if len(kept) < m:
+            own = search.best.path if search.best else kept[:1]
+            kept = np.union1d(thinned(c, fine), own)
+            yield kept, False, search.best is not None
     else:
         kept = thinned(c, fine)
         yield kept, False, False
@@ -381,12 +398,14 @@ def _stages(c: Candidates, search: Search, most: int, method: str, candidates: i
 
 def _search(problem: Problem, search: Search, later: bool) -> None:
     if later and search.best is not None and 0 < search.best.multiplier < math.inf:
-        search.multipliers(problem, search.best.multiplier, 1.3)
+        search.multipliers(problem, search.best.multiplier, 1.3, 6)
         return
     if problem.most <= 2.0**search.budget and search.consider(problem.found(problem.jointly(0.0), 0.0)):
         return  # any such number of levels fits
     ends: Index = np.array([0, len(problem.kept) - 1])
     two = problem.found(ends, 0.0)
     search.consider(two)
-    guess = 1.386 * max(two.cost, 1e-30) / problem.all.mass * 2.0 ** (-2 * min(max(search.budget - two.entropy, 0.0), 16))
+    guess = (
+        1.386 * max(two.cost, 1e-30) / problem.all.mass * 2.0 ** (-2 * min(max(search.budget - two.entropy, 0.0), 16))
+    )
     search.multipliers(problem, guess, 4.0)

@@ -70,9 +70,9 @@ class Problem:
         c, m = self.all, len(self.kept)
         self.n = c.counts[self.kept + 1] - c.counts[0]
         self.cost, self.up, self.joint = (np.empty((m, m)) for _ in range(3))
-        sums = (np.ascontiguousarray(a[self.kept + 1]) for a in (c.sums, c.squares))
+        b, g = (np.ascontiguousarray(a[self.kept + 1]) for a in (c.sums, c.squares))
         ops.current().entropy_costs(
-            np.ascontiguousarray(c.points[self.kept]), self.n, *sums, self.cost, self.up, self.joint
+            np.ascontiguousarray(c.points[self.kept]), self.n, b, g, self.cost, self.up, self.joint
         )
 
     def _path(self, name: str, *arguments: object) -> Index:
@@ -105,7 +105,9 @@ class Problem:
             if len(path) < 3:
                 return
             lengths = np.maximum(np.where(shares > 0, -log2(shares), 1100.0), 0.0)
-            path = self._path("coded_path", self.cost, self.up, self.n, lengths, multiplier)
+            ends = np.pad(path, 2, mode="edge").astype(np.int32)
+            low, high = ends[:-4].copy(), ends[4:].copy()
+            path = self._path("coded_path", self.cost, self.up, self.n, lengths, low, high, multiplier)
             found, shares = measure(self.all, self.kept[path])
             better = found.cost + multiplier * self.n[-1] * found.entropy
             if better >= value - _STALLED * abs(value):
@@ -146,7 +148,7 @@ class Search:
             self.consider(found)
         return tries[-1]
 
-    def multipliers(self, problem: Problem, guess: float, reach: float) -> None:
+    def multipliers(self, problem: Problem, guess: float, reach: float, steps: int = _STEPS) -> None:
         """Look for the multiplier whose levels just meet the budget: bracket, halve, then chords of the convex hull."""
         low = high = None  # beyond the budget, within it
         multiplier, factor = guess, reach
@@ -166,11 +168,13 @@ class Search:
         if low is None or high is None:
             return
         mass = problem.all.mass
-        for _ in range(_STEPS):
+        for _ in range(steps):
             ratio = high.multiplier / low.multiplier
             chord = (high.cost - low.cost) / (mass * max(low.entropy - high.entropy, 1e-300))
             inside = low.multiplier * 1.0001 < chord < high.multiplier / 1.0001
-            multiplier = chord if inside and ratio < 8 else float(np.sqrt(low.multiplier)) * float(np.sqrt(high.multiplier))
+            multiplier = (
+                chord if inside and ratio < 8 else float(np.sqrt(low.multiplier)) * float(np.sqrt(high.multiplier))
+            )
             found = self.try_all(problem, multiplier)
             same = any(np.array_equal(found.path, end.path) for end in (low, high))
             if found.entropy <= self.budget:
@@ -182,7 +186,7 @@ class Search:
 
 
 def thinned(c: Candidates, most: int) -> Index:
-    """Return at most `most` candidates: even in mass, even in range, and even in the logarithm of the distance to the middle.
+    """Return at most `most` candidates: even in mass, in range, and in the logarithm of the distance to the middle.
 
     Quantiles alone miss tails, an even grid misses all but an outlier.
     """
@@ -207,7 +211,7 @@ def thinned(c: Candidates, most: int) -> Index:
 
 
 def around(c: Candidates, path: Index, before: Index, most: int) -> Index:
-    """Return at most `most` candidates: those of `path`, and between their neighbours in `before` as many as there is room for."""
+    """Return about `most` candidates: those of `path`, and more between their neighbours in `before`."""
     room = max((most - len(path)) // max(2 * len(path) - 2, 1), 1)
     at = np.searchsorted(before, path)
     kept = [path]
@@ -262,7 +266,11 @@ def _consider_at(c: Candidates, search: Search, path: Index, i: int, tries: Inde
     new = np.stack([rest[0] + first[2], first[1] + second[2], rest[1] + second[1]]) / c.mass
     new = np.maximum(new, 0.0)
     old = np.maximum(shares[i - 1 : i + 2], 0.0)
-    entropy = now.entropy + in_order(old * log2(old)) - (new[0] * log2(new[0]) + new[1] * log2(new[1]) + new[2] * log2(new[2]))
+    entropy = (
+        now.entropy
+        + in_order(old * log2(old))
+        - (new[0] * log2(new[0]) + new[1] * log2(new[1]) + new[2] * log2(new[2]))
+    )
     cost = first[0] + second[0]
     fits = np.flatnonzero(entropy <= search.budget)
     if len(fits):

@@ -79,20 +79,24 @@ nb::tuple py_joint_path(Matrix cost, Matrix up, Matrix joint, In<double> n, doub
   return nb::make_tuple(count, minimum);
 }
 
-nb::tuple py_coded_path(Matrix cost, Matrix up, In<double> n, In<double> lengths, double multiplier, i64 starts,
-                        i64 ends, Path path) {
+nb::tuple py_coded_path(Matrix cost, Matrix up, In<double> n, In<double> lengths, In<std::int32_t> low,
+                        In<std::int32_t> high, double multiplier, i64 starts, i64 ends, Path path) {
   const EntropyProblem p = problem(cost, up, n, multiplier, 0, starts, ends, path);
   const i64 levels = length(lengths);
   check(levels >= 2 && levels <= 256, "there must be 2 to 256 lengths");
   const double *from = lengths.data();
   for (i64 i = 0; i < levels; ++i) check(from[i] >= 0 && from[i] < 1e6, "lengths must be finite and not negative");
+  check_length(low, levels, "low");
+  check_length(high, levels, "high");
+  const std::int32_t *first = low.data(), *last = high.data();
+  for (i64 i = 0; i < levels; ++i) check(first[i] >= 0 && first[i] <= last[i] && last[i] < p.m, "low or high is out of range");
   const auto room = room_of(coded_room(p.m, levels));
   std::int32_t *to = path.data();
   double minimum;
   i64 count;
   {
     Running running;
-    count = running.level.coded_search(p, from, levels, room.get(), to, &minimum);
+    count = running.level.coded_search(p, from, first, last, levels, room.get(), to, &minimum);
   }
   return nb::make_tuple(count, minimum);
 }
@@ -121,7 +125,7 @@ void bind_entropy(nb::module_ &m) {
   m.def("joint_path", py_joint_path, "cost"_a.noconvert(), "up"_a.noconvert(), "joint"_a.noconvert(),
         "n"_a.noconvert(), "multiplier"_a, "most"_a, "starts"_a, "ends"_a, "path"_a.noconvert());
   m.def("coded_path", py_coded_path, "cost"_a.noconvert(), "up"_a.noconvert(), "n"_a.noconvert(),
-        "lengths"_a.noconvert(), "multiplier"_a, "starts"_a, "ends"_a, "path"_a.noconvert());
+        "lengths"_a.noconvert(), "low"_a.noconvert(), "high"_a.noconvert(), "multiplier"_a, "starts"_a, "ends"_a, "path"_a.noconvert());
   m.def("pair_path", py_pair_path, "cost"_a.noconvert(), "up"_a.noconvert(), "n"_a.noconvert(), "multiplier"_a,
         "most"_a, "starts"_a, "ends"_a, "path"_a.noconvert());
 }

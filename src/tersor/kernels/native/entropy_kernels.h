@@ -139,27 +139,30 @@ TERSOR_INLINE double coded(double cost, double up, double count, double low, dou
   return cost + (up * high + (count - up) * low);
 }
 
-i64 coded_search(const EntropyProblem &p, const double *lengths, i64 levels, double *best, std::int32_t *path,
+i64 coded_search(const EntropyProblem &p, const double *lengths, const std::int32_t *from,
+                 const std::int32_t *to, i64 levels, double *best, std::int32_t *path,
                  double *minimum) {
   const i64 m = p.m;
-  for (i64 j = 0; j < m; ++j) best[j] = j < p.starts ? p.n[j] * (p.multiplier * lengths[0]) : kInfinite;
+  for (i64 i = 0; i < levels * m; ++i) best[i] = kInfinite;
+  for (i64 j = from[0]; j <= to[0] && j < p.starts; ++j) best[j] = p.n[j] * (p.multiplier * lengths[0]);
   for (i64 i = 1; i < levels; ++i) {
     const double low = p.multiplier * lengths[i - 1], high = p.multiplier * lengths[i];
     const double *before = best + (i - 1) * m;
     double *after = best + i * m;
-    for (i64 j = 0; j < m; ++j) after[j] = before[j];
-    for (i64 k = 0; k < m - 1; ++k) {
-      const double from = before[k], below = p.n[k];
-      if (from == kInfinite) continue;
+    for (i64 j = from[i]; j <= to[i]; ++j) after[j] = before[j];
+    for (i64 k = from[i - 1]; k <= to[i - 1] && k < to[i]; ++k) {
+      const double start = before[k], below = p.n[k];
+      if (start == kInfinite) continue;
       const double *cost = p.cost + k * m, *up = p.up + k * m;
-      for (i64 j = k + 1; j < m; ++j) {
-        const double v = from + coded(cost[j], up[j], p.n[j] - below, low, high);
+      for (i64 j = k + 1 > from[i] ? k + 1 : from[i]; j <= to[i]; ++j) {
+        const double v = start + coded(cost[j], up[j], p.n[j] - below, low, high);
         after[j] = v < after[j] ? v : after[j];
       }
     }
   }
   i64 i, j, count = 0;
   *minimum = find_end(best + (levels - 1) * m, 1, m, p.ends, i, j);
+  if (*minimum == kInfinite) return 0;
   path[count++] = static_cast<std::int32_t>(j);
   for (i = levels - 1; i > 0; --i) {
     const double *before = best + (i - 1) * m;

@@ -109,8 +109,8 @@ struct Kernels {
   void (*entropy_costs)(const double *t, const double *n, const double *b, const double *g, i64 m, double *cost,
                         double *up, double *joint);
   i64 (*joint_search)(const EntropyProblem &p, double *room, std::int32_t *path, double *minimum);
-  i64 (*coded_search)(const EntropyProblem &p, const double *lengths, i64 levels, double *room, std::int32_t *path,
-                      double *minimum);
+  i64 (*coded_search)(const EntropyProblem &p, const double *lengths, const std::int32_t *from, const std::int32_t *to,
+                      i64 levels, double *room, std::int32_t *path, double *minimum);
   i64 (*pair_search)(const EntropyProblem &p, double *room, std::int32_t *path, double *minimum);
 };
 

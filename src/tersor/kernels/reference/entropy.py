@@ -1,15 +1,15 @@
 """Shortest paths through candidate levels: squared error plus a multiplier times the entropy of the level that is sent.
 
 After "Entropy-Constrained Adaptive Stochastic Quantization" (Ben Basat, Ben-Itzhak, Mitzenmacher, Vargaftik, 2026,
-arXiv 2608.18147), of which only the abstract is public. Candidates t_0 < ... < t_(m-1) have prefix sums n, b, g of 1, x and
-x**2 over the data x <= t. Data in (t_k, t_j] between neighbouring levels t_k < t_j add
+arXiv 2608.18147), of which only the abstract is public. Candidates t_0 < ... < t_(m-1) have prefix sums n, b, g of 1, x
+and x**2 over the data x <= t. Data in (t_k, t_j] between neighbouring levels t_k < t_j add
 
     cost[k, j] = (t_k + t_j) B - t_k t_j N - G      to the expected squared error,
     up[k, j]   = (B - t_k N) / (t_j - t_k)          to the mass of t_j, and N - up[k, j] to that of t_k,
 
-with N, B, G the differences of the prefix sums. phi(w) = w log2(total / w) adds up to the entropy, times the total. A path
-begins at one of the first `starts` candidates, where the data up to there are sent as that level, and ends at one of the
-last `ends`. Ties go to the end first, to the fewest levels, to the lowest candidate before.
+with N, B, G the differences of the prefix sums. phi(w) = w log2(total / w) adds up to the entropy, times the total. A
+path begins at one of the first `starts` candidates, where the data up to there are sent as that level, and ends at
+one of the last `ends`. Ties go to the end first, to the fewest levels, to the lowest candidate before.
 """
 
 import numpy as np
@@ -73,8 +73,8 @@ def joint_path(
         if i == 0 and (begin[:, j] == best[0, j]).any():
             found.append(_back(best[0, j], begin[:, j]))
             break
-        before = i - 1 if most else 0
-        j, i = _back(best[i, j], best[before, :j] + (cost[:j, j] + multiplier * joint[:j, j])), before
+        row = i - 1 if most else 0
+        j, i = _back(best[i, j], best[row, :j] + (cost[:j, j] + multiplier * joint[:j, j])), row
         found.append(j)
     path[: len(found)] = found[::-1]
     return len(found), value
@@ -90,23 +90,38 @@ def _end(best: F64, ends: int) -> tuple[int, int, float]:
 
 
 def coded_path(
-    cost: F64, up: F64, n: F64, lengths: F64, multiplier: float, starts: int, ends: int, path: I32
+    cost: F64,
+    up: F64,
+    n: F64,
+    lengths: F64,
+    low: I32,
+    high: I32,
+    multiplier: float,
+    starts: int,
+    ends: int,
+    path: I32,
 ) -> tuple[int, float]:
     """Minimise squared error + multiplier * (bits of a code with `lengths` for the first, second, ... level).
 
-    Levels may coincide; the data below one then pay its code, those above the next one's. Returns the number of
-    distinct levels, which are in `path`, and the minimum.
+    Level i is one of the candidates low[i] .. high[i]. Levels may coincide; the data below one then pay its code, those
+    above the next one's. Returns the number of distinct levels, which are in `path`, and the minimum; (0, inf) if there
+    is no such path.
     """
     m, s = len(n), len(lengths)
     best = np.full((s, m), np.inf)
     scaled = multiplier * lengths
-    best[0, :starts] = n[:starts] * scaled[0]
+    first = slice(int(low[0]), min(int(high[0]) + 1, starts))
+    best[0, first] = n[first] * scaled[0]
     for i in range(1, s):
-        best[i] = best[i - 1]
-        for k in range(m - 1):
-            step = _coded(cost[k, k + 1 :], up[k, k + 1 :], n[k + 1 :] - n[k], scaled[i - 1], scaled[i])
-            np.minimum(best[i, k + 1 :], best[i - 1, k] + step, out=best[i, k + 1 :])
+        window = slice(int(low[i]), int(high[i]) + 1)
+        best[i, window] = best[i - 1, window]
+        for k in range(int(low[i - 1]), min(int(high[i - 1]), int(high[i]) - 1) + 1):
+            to = slice(max(k + 1, int(low[i])), int(high[i]) + 1)
+            step = _coded(cost[k, to], up[k, to], n[to] - n[k], scaled[i - 1], scaled[i])
+            np.minimum(best[i, to], best[i - 1, k] + step, out=best[i, to])
     _, j, value = _end(best[-1:], ends)
+    if value == np.inf:
+        return 0, value
     found = [j]
     for i in range(s - 1, 0, -1):
         if best[i, j] == best[i - 1, j]:
@@ -126,10 +141,11 @@ def _coded(cost: F64, up: F64, count: F64, low: np.float64, high: np.float64) ->
 def pair_path(
     cost: F64, up: F64, n: F64, multiplier: float, most: int, starts: int, ends: int, path: I32
 ) -> tuple[int, float]:
-    """Minimise squared error + multiplier * sum of phi(mass of each level), exactly, over at most `most` levels (0: any).
+    """Minimise squared error + multiplier * sum of phi(mass of each level), exactly, over two to `most` levels (0: any).
 
-    The state is the last two levels: best[i, k, j] is the least sum of paths of i + 2 levels that end k, j, without phi of
-    the last mass. Returns as `joint_path`; a path has at least two levels.
+    The state is the last two levels: the least sum of paths of i + 2 levels that end with k, j, without phi of the last
+    mass. All candidates before a pair are tried, O(m**3 (log + most)): phi is shared by all numbers of levels. Returns
+    as `joint_path`.
     """
     m, total = len(n), float(n[-1])
     rows = max(most - 1, 1)

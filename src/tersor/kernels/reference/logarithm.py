@@ -1,6 +1,7 @@
 """Binary logarithms from basic operations: x = 2**e m with m in [sqrt(1/2), sqrt(2)), log2 m = 2 / ln 2 atanh y.
 
-y = (m - 1) / (m + 1), |y| < 0.1716, so 11 terms of atanh y = y + y**3 / 3 + y**5 / 5 + ... are exact to the last bit or two.
+y = (m - 1) / (m + 1), |y| < 0.1716, so 11 terms of atanh y = y + y**3 / 3 + y**5 / 5 + ... are exact to the
+last bit or two.
 """
 
 import numpy as np
