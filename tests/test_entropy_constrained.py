@@ -149,7 +149,7 @@ def test_brute_force_over_all_subsets():
 
 @pytest.mark.slow
 def test_the_guarantees_on_ten_thousand_inputs():
-    budgets, _ = against_brute_force(12000, 2)
+    budgets, _ = against_brute_force(18000, 2)
     assert budgets > 10000
 
 
@@ -285,6 +285,20 @@ def test_backends_give_the_same_levels():
         a, b = results
         assert a.levels.tobytes() == b.levels.tobytes()
         assert (a.error, a.entropy, a.multiplier) == (b.error, b.entropy, b.multiplier)
+
+
+def test_every_simd_level_gives_the_same_levels():
+    native = pytest.importorskip("tersor.kernels._native")
+    before, found = native.cpu_level(), set()
+    try:
+        for level in native.cpu_levels().split():
+            native.set_cpu_level(level)
+            for method in ("auto", "exact", "approximate"):
+                s = ec.levels(data("lognormal", 700).astype(np.float32), 2.5, method=method, candidates=150)
+                found.add((method, s.levels.tobytes(), s.error, s.entropy, s.probabilities.tobytes()))
+    finally:
+        native.set_cpu_level(before)
+    assert len(found) == 3
 
 
 def test_native_searches_refuse_what_they_cannot_take():

@@ -141,7 +141,7 @@ def _coded(cost: F64, up: F64, count: F64, low: np.float64, high: np.float64) ->
 def pair_path(
     cost: F64, up: F64, n: F64, multiplier: float, most: int, starts: int, ends: int, path: I32
 ) -> tuple[int, float]:
-    """Minimise squared error + multiplier * sum of phi(mass of each level), exactly, over two to `most` levels (0: any).
+    """Minimise squared error + multiplier * sum of phi(mass of a level), exactly, over two to `most` levels (0: any).
 
     The state is the last two levels: the least sum of paths of i + 2 levels that end with k, j, without phi of the last
     mass. All candidates before a pair are tried, O(m**3 (log + most)): phi is shared by all numbers of levels. Returns
