@@ -156,7 +156,10 @@ def levels(
             )
     moved(c, search)
     assert search.best is not None
-    return data.solution(search.best)
+    found = data.solution(search.best)
+    # Levels between values can be better, among few values.
+    grid = _finest(data, budget, max_levels) if data.exact else None
+    return grid if grid is not None and grid.error < found.error else found
 
 
 def lagrangian(
@@ -226,23 +229,28 @@ def uniform(x: ArrayLike, entropy: float, *, max_levels: int = 1 << 16, weights:
     if data.candidates is None or len(data.candidates.points) == 1:
         return data.trivial()
 
-    def grid(n: int) -> Solution:
-        low, high = float(data.x.min()), float(data.x.max())
-        share = np.arange(n) / (n - 1)
-        q = (low * (1 - share) + high * share).astype(data.x.dtype)
-        q[0], q[-1] = low, high
-        return data.of_levels(np.unique(np.clip(q, q[0], q[-1])))
+    two = _even(data, 2)
+    if two.entropy > entropy:
+        raise InfeasibleError(f"two levels have an entropy of {two.entropy:.9g} bits an entry", two.entropy)
+    return _finest(data, entropy, max_levels) or two
 
-    best = grid(2)
-    if best.entropy > entropy:
-        raise InfeasibleError(f"two levels have an entropy of {best.entropy:.9g} bits an entry", best.entropy)
-    fits, beyond = 2, 3
-    while beyond <= max_levels and (s := grid(beyond)).entropy <= entropy:
-        best, fits, beyond = s, beyond, 2 * beyond - 1
-    beyond = min(beyond, max_levels + 1)
+
+def _even(data: "_Data", n: int) -> Solution:
+    low, high = float(data.x.min()), float(data.x.max())
+    share = np.arange(n) / (n - 1)
+    q = (low * (1 - share) + high * share).astype(data.x.dtype)
+    return data.of_levels(np.unique(np.concatenate([data.x.dtype.type([low, high]), np.clip(q, low, high)])))
+
+
+def _finest(data: "_Data", entropy: float, most: int) -> Solution | None:
+    """Return the finest even grid within the budget: doubled while that fits, then halved."""
+    best, fits, beyond = None, 1, 2
+    while beyond <= most and (s := _even(data, beyond)).entropy <= entropy:
+        best, fits, beyond = s, beyond, 2 * beyond
+    beyond = min(beyond, most + 1)
     while beyond - fits > 1:
         middle = (fits + beyond) // 2
-        if (s := grid(middle)).entropy <= entropy:
+        if (s := _even(data, middle)).entropy <= entropy:
             best, fits = s, middle
         else:
             beyond = middle
@@ -276,7 +284,7 @@ def evaluate(x: ArrayLike, levels: ArrayLike, *, weights: ArrayLike | None = Non
     """
     data = _Data.of(x, weights, all_values=True)
     q = np.asarray(levels, np.float64).reshape(-1)
-    if not len(q) or not np.isfinite(q).all() or not (np.diff(q) > 0).all():
+    if not len(q) or not np.isfinite(q).all() or not (q[1:] > q[:-1]).all():
         raise ValueError("levels must be at least one, distinct, finite and ascending")
     if data.candidates is None:
         return Solution(q, 0.0, 0.0, np.zeros(len(q)))
