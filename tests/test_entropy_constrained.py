@@ -118,7 +118,7 @@ def against_brute_force(count, seed):
         path = problem.jointly(scaled)
         assert j(path)[1] == pytest.approx((few[:, 1] + multiplier * d * few[:, 3]).min(), rel=1e-11, abs=1e-12)
         assert len(path) <= most and j(path)[0] <= best + multiplier * d + 1e-9
-        refined = [path, *problem.refined(path, scaled)]
+        refined = [path, *(f.path for f in problem.refined(path, scaled))]
         assert best - 1e-9 * abs(best) <= j(refined[-1])[0] <= j(path)[0] * (1 + 1e-12)
         gap = table[:, 3] - table[:, 2]
         assert gap.min() >= -1e-12 and gap.max() <= 1 + 1e-12

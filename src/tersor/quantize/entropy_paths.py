@@ -43,8 +43,9 @@ def log2(x: F64) -> F64:
 def measure(c: Candidates, path: Index, multiplier: float = 0.0) -> tuple[Found, F64]:
     """Return what levels at candidates `path` cost, and the share of the data that is sent as each."""
     t = c.points[path]
-    n, b, g = (np.diff(a[path + 1]) for a in (c.counts, c.sums, c.squares))
-    below = c.counts[path[:1] + 1] - c.counts[0]
+    counts, sums, squares = (a[path + 1] for a in (c.counts, c.sums, c.squares))
+    n, b, g = counts[1:] - counts[:-1], sums[1:] - sums[:-1], squares[1:] - squares[:-1]
+    below = counts[:1] - c.counts[0]
     low, high = t[:-1], t[1:]
     costs = np.maximum((low + high) * b - low * high * n - g, 0.0)
     up = np.minimum(np.maximum((b - low * n) / (high - low), 0.0), n)
@@ -97,7 +98,7 @@ class Problem:
         """Return the levels that are best for the entropy of level and side, an upper bound by at most one bit."""
         return self._bounded("joint_path", self.cost, self.up, self.joint, self.n, multiplier)
 
-    def refined(self, path: Index, multiplier: float) -> Iterator[Index]:
+    def refined(self, path: Index, multiplier: float) -> Iterator[Found]:
         """Yield better and better levels: best for the code lengths of the levels before, until that stalls."""
         found, shares = measure(self.all, self.kept[path])
         value = found.cost + multiplier * self.n[-1] * found.entropy
@@ -105,22 +106,22 @@ class Problem:
             if len(path) < 3:
                 return
             lengths = np.maximum(np.where(shares > 0, -log2(shares), 1100.0), 0.0)
-            ends = np.pad(path, 2, mode="edge").astype(np.int32)
+            ends = np.concatenate([path[:1], path[:1], path, path[-1:], path[-1:]]).astype(np.int32)
             low, high = ends[:-4].copy(), ends[4:].copy()
             path = self._path("coded_path", self.cost, self.up, self.n, lengths, low, high, multiplier)
-            found, shares = measure(self.all, self.kept[path])
+            found, shares = measure(self.all, self.kept[path], multiplier)
             better = found.cost + multiplier * self.n[-1] * found.entropy
             if better >= value - _STALLED * abs(value):
                 return
             value = better
-            yield path
+            yield found
 
     def solve(self, multiplier: float) -> list[Found]:
         """Return the optimum, or the approximation and its refinements, the last the best."""
         if self.exact:
             return [self.found(self.exactly(multiplier), multiplier)]
         path = self.jointly(multiplier)
-        return [self.found(q, multiplier) for q in (path, *self.refined(path, multiplier))]
+        return [self.found(path, multiplier), *self.refined(path, multiplier)]
 
     def least_entropy(self) -> Found:
         """Return the levels of least entropy among the kept candidates."""

@@ -30,11 +30,12 @@ EntropyProblem problem(const Matrix &cost, const Matrix &up, const In<double> &n
   for (i64 i = 0; i < m; ++i)
     check(std::isfinite(n.data()[i]) && n.data()[i] >= (i ? n.data()[i - 1] : 0.0), "n must ascend from 0 or more");
   check(n.data()[m - 1] > 0 && n.data()[m - 1] < 1e100, "n must end above 0");
+  const double *c = cost.data(), *u = up.data(), *mass = n.data();
+  bool good = true;  // of all, without a branch
   for (i64 i = 0; i < m; ++i)
-    for (i64 j = i + 1; j < m; ++j) {
-      const double c = cost.data()[i * m + j], u = up.data()[i * m + j];
-      check(c >= 0 && c < 1e100 && u >= 0 && u <= n.data()[j] - n.data()[i], "cost or up is out of range");
-    }
+    for (i64 j = i + 1; j < m; ++j)
+      good &= (c[i * m + j] >= 0) & (c[i * m + j] < 1e100) & (u[i * m + j] >= 0) & (u[i * m + j] <= mass[j] - mass[i]);
+  check(good, "cost or up is out of range");
   return {m, cost.data(), up.data(), nullptr, n.data(), multiplier, most, starts, ends};
 }
 
@@ -67,7 +68,9 @@ nb::tuple py_joint_path(Matrix cost, Matrix up, Matrix joint, In<double> n, doub
   EntropyProblem p = problem(cost, up, n, multiplier, most, starts, ends, path);
   check_matrix(joint, p.m, "joint");
   p.joint = joint.data();
-  for (i64 i = 0; i < p.m * p.m; ++i) check(p.joint[i] >= -1e100 && p.joint[i] < 1e100, "joint is out of range");
+  bool good = true;
+  for (i64 i = 0; i < p.m * p.m; ++i) good &= (p.joint[i] >= -1e100) & (p.joint[i] < 1e100);
+  check(good, "joint is out of range");
   const auto room = room_of(joint_room(p.m, most, starts));
   std::int32_t *to = path.data();
   double minimum;
