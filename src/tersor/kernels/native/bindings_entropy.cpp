@@ -1,6 +1,9 @@
 // The Python side of the paths through candidate levels.
+#include <nanobind/stl/tuple.h>
+
 #include <cmath>
 #include <memory>
+#include <tuple>
 
 #include "bindings.h"
 #include "entropy.h"
@@ -63,7 +66,7 @@ void py_entropy_costs(In<double> t, In<double> n, In<double> b, In<double> g, Ar
   running.level.entropy_costs(pt, pn, pb, pg, m, pc, pu, pj);
 }
 
-nb::tuple py_joint_path(Matrix cost, Matrix up, Matrix joint, In<double> n, double multiplier, i64 most, i64 starts,
+std::tuple<i64, double> py_joint_path(Matrix cost, Matrix up, Matrix joint, In<double> n, double multiplier, i64 most, i64 starts,
                         i64 ends, Path path) {
   EntropyProblem p = problem(cost, up, n, multiplier, most, starts, ends, path);
   check_matrix(joint, p.m, "joint");
@@ -79,10 +82,10 @@ nb::tuple py_joint_path(Matrix cost, Matrix up, Matrix joint, In<double> n, doub
     Running running;
     count = running.level.joint_search(p, room.get(), to, &minimum);
   }
-  return nb::make_tuple(count, minimum);
+  return {count, minimum};
 }
 
-nb::tuple py_coded_path(Matrix cost, Matrix up, In<double> n, In<double> lengths, In<std::int32_t> low,
+std::tuple<i64, double> py_coded_path(Matrix cost, Matrix up, In<double> n, In<double> lengths, In<std::int32_t> low,
                         In<std::int32_t> high, double multiplier, i64 starts, i64 ends, Path path) {
   const EntropyProblem p = problem(cost, up, n, multiplier, 0, starts, ends, path);
   const i64 levels = length(lengths);
@@ -101,10 +104,10 @@ nb::tuple py_coded_path(Matrix cost, Matrix up, In<double> n, In<double> lengths
     Running running;
     count = running.level.coded_search(p, from, first, last, levels, room.get(), to, &minimum);
   }
-  return nb::make_tuple(count, minimum);
+  return {count, minimum};
 }
 
-nb::tuple py_pair_path(Matrix cost, Matrix up, In<double> n, double multiplier, i64 most, i64 starts, i64 ends,
+std::tuple<i64, double> py_pair_path(Matrix cost, Matrix up, In<double> n, double multiplier, i64 most, i64 starts, i64 ends,
                        Path path) {
   const EntropyProblem p = problem(cost, up, n, multiplier, most, starts, ends, path);
   check(pair_best(p.m, most) <= kMostPairs, "too many candidates and levels for an exact search");
@@ -116,7 +119,7 @@ nb::tuple py_pair_path(Matrix cost, Matrix up, In<double> n, double multiplier, 
     Running running;
     count = running.level.pair_search(p, room.get(), to, &minimum);
   }
-  return nb::make_tuple(count, minimum);
+  return {count, minimum};
 }
 
 }  // namespace
