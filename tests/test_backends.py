@@ -6,6 +6,13 @@ import numpy as np
 import pytest
 from block_cases import case_int4_decode, case_int4_encode, case_mx_decode, case_mx_encode  # noqa: F401
 from edge_inputs import edge_inputs
+from entropy_cases import (  # noqa: F401
+    case_coded_path,
+    case_entropy_costs,
+    case_joint_path,
+    case_log2,
+    case_pair_path,
+)
 from level_cases import (  # noqa: F401
     case_key_gather,
     case_key_histogram,

@@ -304,6 +304,47 @@ class Backend(Protocol):
     def levels_decode(
         self, codes: U8, unit: int, levels: F32, bits: int, weight: float, add: bool, present: U8, out: F32, /
     ) -> None: ...
+    def log2(self, x: F64, out: F64, /) -> None: ...
+    def entropy_costs(self, t: F64, n: F64, b: F64, g: F64, cost: F64, up: F64, joint: F64, /) -> None: ...
+    def joint_path(
+        self,
+        cost: F64,
+        up: F64,
+        joint: F64,
+        n: F64,
+        multiplier: float,
+        most: int,
+        starts: int,
+        ends: int,
+        path: NDArray[np.int32],
+        /,
+    ) -> tuple[int, float]: ...
+    def coded_path(
+        self,
+        cost: F64,
+        up: F64,
+        n: F64,
+        lengths: F64,
+        low: NDArray[np.int32],
+        high: NDArray[np.int32],
+        multiplier: float,
+        starts: int,
+        ends: int,
+        path: NDArray[np.int32],
+        /,
+    ) -> tuple[int, float]: ...
+    def pair_path(
+        self,
+        cost: F64,
+        up: F64,
+        n: F64,
+        multiplier: float,
+        most: int,
+        starts: int,
+        ends: int,
+        path: NDArray[np.int32],
+        /,
+    ) -> tuple[int, float]: ...
 
 
 _MODULES = {"reference": "tersor.kernels.reference", "native": "tersor.kernels._native"}

@@ -7,6 +7,7 @@
 #include "bits.h"
 #include "dither_kernels.h"
 #include "eden_kernels.h"
+#include "entropy_kernels.h"
 #include "hadamard.h"
 #include "half.h"
 #include "int4_kernels.h"
@@ -71,6 +72,11 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     few_levels,
     key_count,
     levels_round,
+    log2_chunk,
+    entropy_costs_rows,
+    joint_search,
+    coded_search,
+    pair_search,
 };
 
 }  // namespace tersor

@@ -59,6 +59,8 @@ struct Zones {
   alignas(64) float pairs[256][2] = {};  // by j << most_shared | symbol: the zone's low end, its width times 2^-24
 };
 
+struct EntropyProblem;  // entropy.h
+
 struct Kernels {
   const char *name;
   void (*philox)(u64 key, u32 purpose, u32 rotation, u64 block, int skip, i64 n, u32u *out);
@@ -105,6 +107,13 @@ struct Kernels {
   bool (*key_count)(const f32u *x, i64 n, float centre, u64 *even, u64 *odd, float *ends, double *rest);
   void (*levels_round)(const f32u *x, i64 units, i64 n, const f32u *levels, int bits, bool stochastic, u64 key, u64 word,
                        u8 *codes, double *sums);
+  void (*log2)(const double *x, i64 n, double *out);
+  void (*entropy_costs)(const double *t, const double *n, const double *b, const double *g, i64 m, double *cost,
+                        double *up, double *joint);
+  i64 (*joint_search)(const EntropyProblem &p, double *room, std::int32_t *path, double *minimum);
+  i64 (*coded_search)(const EntropyProblem &p, const double *lengths, const std::int32_t *from, const std::int32_t *to,
+                      i64 levels, double *room, std::int32_t *path, double *minimum);
+  i64 (*pair_search)(const EntropyProblem &p, double *room, std::int32_t *path, double *minimum);
 };
 
 }  // namespace tersor

@@ -5,8 +5,6 @@
 
 namespace tersor {
 
-typedef double f64u __attribute__((aligned(1), may_alias));
-
 constexpr i64 kFewNodes = 256;  // up to which every candidate is tried
 
 // Candidates in ascending order, and mass, first and second moment of the data up to each, from any origin. An edge

@@ -1,22 +1,11 @@
 // The priced search: row minima of a matrix that becomes known from left to right, by halving.
 #pragma once
 
-#include <limits>
-
+#include "doubles.h"
 #include "level_search.h"
-#include "simd.h"
 
 namespace tersor {
 namespace {
-
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr int kDoubles = kLanes / 2;
-typedef double D __attribute__((vector_size(kLanes * 4)));
-typedef double DU __attribute__((vector_size(kLanes * 4), aligned(1), may_alias));
-typedef std::int64_t N __attribute__((vector_size(kLanes * 4)));
-
-TERSOR_INLINE D load_doubles(const f64u *p) { return *reinterpret_cast<const DU *>(p); }
-TERSOR_INLINE D all_doubles(double v) { return v - D{}; }
 
 template <bool Clusters>
 struct PricedSearch {

@@ -5,6 +5,7 @@ from tersor.kernels.reference.dither import dither_decode, dither_encode
 from tersor.kernels.reference.draws import draw_table
 from tersor.kernels.reference.drive_plus import drive_plus_encode
 from tersor.kernels.reference.eden import eden_add, eden_decode, eden_encode
+from tersor.kernels.reference.entropy import coded_path, entropy_costs, joint_path, pair_path
 from tersor.kernels.reference.hadamard import fwht, rotate
 from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
 from tersor.kernels.reference.int4 import int4_decode, int4_encode
@@ -13,6 +14,7 @@ from tersor.kernels.reference.key_histogram import key_gather, key_histogram
 from tersor.kernels.reference.level_codes import levels_decode, levels_encode
 from tersor.kernels.reference.level_rows import optimal_rows
 from tersor.kernels.reference.level_search import optimal_path
+from tersor.kernels.reference.logarithm import log2
 from tersor.kernels.reference.microscaling import mx_decode, mx_encode
 from tersor.kernels.reference.quicfl import quicfl_add, quicfl_decode, quicfl_encode
 from tersor.kernels.reference.random import philox
@@ -21,6 +23,7 @@ from tersor.kernels.reference.rotated import rotate_units, unrotate_units
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 
 __all__ = [
+    "coded_path",
     "count_symbols",
     "dither_decode",
     "dither_encode",
@@ -29,6 +32,7 @@ __all__ = [
     "eden_add",
     "eden_decode",
     "eden_encode",
+    "entropy_costs",
     "first_nonfinite",
     "fwht",
     "half_decode",
@@ -37,15 +41,18 @@ __all__ = [
     "int4_encode",
     "int8_decode",
     "int8_encode",
+    "joint_path",
     "key_gather",
     "key_histogram",
     "levels_decode",
     "levels_encode",
+    "log2",
     "mx_decode",
     "mx_encode",
     "optimal_path",
     "optimal_rows",
     "pack",
+    "pair_path",
     "philox",
     "quicfl_add",
     "quicfl_decode",
