@@ -1,6 +1,7 @@
 """tersor: float tensors stored, moved and added at 0.5 to 8 bits a coordinate, with an error known in advance."""
 
 from tersor.codecs import (
+    ECUQ,
     MXFP4,
     MXFP6,
     MXFP8,
@@ -43,6 +44,7 @@ from tersor.shared import Shared
 __version__ = "0.1.0"
 
 __all__ = [
+    "ECUQ",
     "MXFP4",
     "MXFP6",
     "MXFP8",

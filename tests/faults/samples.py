@@ -48,6 +48,8 @@ SPECS = [
     "sq:2,dither=subtractive",
     "sq:4,rotations=2",
     "sq:3,dither=subtractive,rotations=1",
+    "ecuq:2",
+    "ecuq:9,block=65536",
 ]
 
 

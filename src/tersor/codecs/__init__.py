@@ -1,6 +1,7 @@
 """The codecs, one scheme of encode and decode a file; importing this package registers them all."""
 
 from tersor.codecs.drive import Drive
+from tersor.codecs.ecuq import ECUQ
 from tersor.codecs.eden import Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
@@ -17,6 +18,7 @@ from tersor.codecs.topk import TopK
 from tersor.codecs.turboquant import TurboQuant
 
 __all__ = [
+    "ECUQ",
     "MXFP4",
     "MXFP6",
     "MXFP8",

@@ -98,6 +98,7 @@ struct Kernels {
                       const f32u *ahead, u8 *out, u32 *positions, float *values);
   void (*quicfl_look_up)(const float *table, int bits, const u8 *codes, i64 n, const u8 *fields, bool add, float f,
                          float *v);
+  void (*uniform_index)(const f32u *x, i64 n, double low, double scale, int top, u16u *out);
 };
 
 }  // namespace tersor
