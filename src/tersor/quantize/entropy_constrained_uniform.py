@@ -5,6 +5,7 @@ Learning", ICML 2023, arXiv 2302.00543: entropy-constrained uniform quantization
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ MAX_BITS = 10
 SAMPLE = 1 << 16  # coordinates on which the search begins
 
 _POINT = 40  # bits behind the point of logarithms
+_SMALL = 1 << 16  # totals whose logarithms are kept; n log2(n) 2**_POINT is then below 2**60
 _LN2 = 0.6931471805599453
 _ENOUGH = 2.0**-10  # bits of the budget that may stay unused
 _TRIES, _STEPS = 24, 8  # on all coordinates; those that follow the slope
@@ -55,11 +57,20 @@ def entropy(counts: NDArray[np.uint64]) -> float:
     if len(used) < 2:
         return 0.0
     total = int(used.sum())
+    if total < _SMALL:
+        table = _small_logs()
+        return (total * int(table[total]) - int((used.astype(np.int64) * table[used]).sum())) / (total << _POINT)
     logs = scaled_log2(np.append(used, np.uint64(total))).astype(np.uint64)
     # In two parts, so that no sum passes 2**64.
     high, low = logs >> np.uint64(20), logs & np.uint64((1 << 20) - 1)
     taken = (int((used * high[:-1]).sum()) << 20) + int((used * low[:-1]).sum())
     return (total * int(logs[-1]) - taken) / (total << _POINT)
+
+
+@lru_cache(maxsize=1)
+def _small_logs() -> NDArray[np.int64]:
+    """Return `scaled_log2` of 1 .. 2**16 - 1; element 0 is unused."""
+    return np.append(np.int64(0), scaled_log2(np.arange(1, _SMALL, dtype=np.uint64)))
 
 
 def most_levels(n: int, bits: float) -> int:
