@@ -3,7 +3,6 @@
 A unit has at least one byte for 65,536 coordinates, so that few bytes never stand for an array of any size.
 """
 
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +16,6 @@ from tersor.encoded import Encoded, PlaneSpec
 from tersor.errors import FormatError
 from tersor.kernels import ops
 from tersor.units import Units
-
-FIELDS = struct.Struct("<Q")  # bytes of all units
 
 Symbols = NDArray[np.uint8] | NDArray[np.uint16]
 
@@ -45,15 +42,14 @@ def most(n: int, symbols: int) -> int:
     return 2 + bit_stream.packed_size(n, (high - 1).bit_length()) + 2 * min(high, n) + n
 
 
-def specs(units: Units, fields: bytes, largest: int) -> dict[str, PlaneSpec]:
-    """Return the planes `codes` and `sizes` of a message with these fields; `largest`: bytes of a whole unit.
+def specs(units: Units, total: int, largest: int) -> dict[str, PlaneSpec]:
+    """Return the planes `codes`, of `total` bytes, and `sizes`; a whole unit has at most `largest` bytes.
 
     Raises
     ------
     FormatError
         If no message has so many bytes.
     """
-    (total,) = FIELDS.unpack(fields)
     n = units.count
     fewest = max(n - 1, 0) * least(units.length) + least(units.last)
     if not fewest <= total <= n * largest:
@@ -63,12 +59,12 @@ def specs(units: Units, fields: bytes, largest: int) -> dict[str, PlaneSpec]:
     return {"codes": PlaneSpec(8, n, 0, total), "sizes": PlaneSpec(8 * size, n, size, size * n, kind)}
 
 
-def planes(coded: list[bytes], units: Units) -> tuple[dict[str, NDArray[np.uint8]], bytes]:
-    """Return the planes of coded units, and the fields."""
+def planes(coded: list[bytes], units: Units) -> dict[str, NDArray[np.uint8]]:
+    """Return the planes of coded units."""
     joined = np.frombuffer(b"".join(coded), np.uint8)
     kind = "<u4" if units.length <= 1 << 30 else "<u8"
     sizes = np.array([len(c) for c in coded], kind)
-    return {"codes": joined, "sizes": sizes.view(np.uint8)}, FIELDS.pack(len(joined))
+    return {"codes": joined, "sizes": sizes.view(np.uint8)}
 
 
 def coded_units(

@@ -4,6 +4,7 @@ Ron Dorfman, Shay Vargaftik, Yaniv Ben-Itzhak, Kfir Y. Levy: "DoCoFL: Downlink C
 Learning", ICML 2023, arXiv 2302.00543: the codec of the anchors. FORMAT.md section 6.
 """
 
+import struct
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from tersor.quantize.entropy_constrained_uniform import MAX_BITS, levels_for, mo
 from tersor.registry import register
 from tersor.units import Units
 
+_FIELDS = struct.Struct("<Q")  # bytes of the coded units
 _LARGE = np.float32(2.0**100)
 
 
@@ -70,7 +72,7 @@ class ECUQ(Codec):
         shared_rotation=True,
         error_law="2**(2 (h - H)) / 12 a coordinate for a density of entropy h, from 3 bits on",
     )
-    fields_size: ClassVar[int] = coded.FIELDS.size
+    fields_size: ClassVar[int] = _FIELDS.size
 
     def __post_init__(self) -> None:
         if type(self.bits) is float and self.bits.is_integer():
@@ -90,12 +92,12 @@ class ECUQ(Codec):
         return coded.most(n, most_levels(n, self.bits))
 
     def largest_fields(self, units: Units) -> bytes:
-        return coded.FIELDS.pack(units.count * self._most(units.length))
+        return _FIELDS.pack(units.count * self._most(units.length))
 
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
         n = units.count
         return {
-            **coded.specs(units, fields, self._most(units.length)),
+            **coded.specs(units, *_FIELDS.unpack(fields), self._most(units.length)),
             "ranges": PlaneSpec(32, n, 8, 8 * n, "<f4"),
             "levels": PlaneSpec(16, n, 2, 2 * n, "<u2"),
         }
@@ -117,9 +119,9 @@ class ECUQ(Codec):
                 ops.current().uniform_indices(part, low, scale_of(low, high, number), number, symbols)
             made.append(coded.encode_unit(symbols, number))
             ranges[k], levels[k] = (low, high), number - 1
-        planes, fields = coded.planes(made, units)
+        planes = coded.planes(made, units)
         planes |= {"ranges": ranges.reshape(-1).view(np.uint8), "levels": levels.view(np.uint8)}
-        return Made(planes, fields, first_bad=first_nonfinite(x))
+        return Made(planes, _FIELDS.pack(len(planes["codes"])), first_bad=first_nonfinite(x))
 
     def _decode(
         self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
