@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tersor.errors import TersorError
 
 F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
 U8 = NDArray[np.uint8]
 EdenMessage = tuple[U8, F32, U8, int, int, float]
 U32 = NDArray[np.uint32]
@@ -283,6 +284,26 @@ class Backend(Protocol):
     def split_symbols(self, symbols: NDArray[np.uint16], high: U8, low: U8, /) -> None: ...
 
     def join_symbols(self, high: U8, low: U8, out: NDArray[np.uint16], /) -> None: ...
+
+    def key_histogram(
+        self, x: F32, centre: float, counts: NDArray[np.uint64], lows: NDArray[np.uint64], ends: F64, /
+    ) -> bool: ...
+
+    def key_gather(self, x: F32, centre: float, wanted: U8, out: F32, /) -> int: ...
+
+    def optimal_path(
+        self,
+        points: F64,
+        counts: F64,
+        sums: F64,
+        squares: F64,
+        edges: int,
+        clusters: bool,
+        path: NDArray[np.int64],
+        /,
+    ) -> int: ...
+
+    def optimal_rows(self, x: F32, row: int, levels: int, clusters: bool, out: F32, /) -> None: ...
 
 
 _MODULES = {"reference": "tersor.kernels.reference", "native": "tersor.kernels._native"}

@@ -57,5 +57,7 @@ void bind_quicfl(nb::module_ &m);
 void bind_rotated(nb::module_ &m);
 // And those of bindings_uniform_levels.cpp.
 void bind_uniform_levels(nb::module_ &m);
+// And those of bindings_levels.cpp.
+void bind_levels(nb::module_ &m);
 
 }  // namespace tersor

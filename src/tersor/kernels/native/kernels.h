@@ -45,6 +45,8 @@ struct Quantizer {
   alignas(64) std::int32_t wide_codes[256] = {};
 };
 
+struct LevelProblem;  // level_search.h
+struct LevelNodes;
 struct RansEncodeTable;  // rans.h
 struct RansDecodeTable;
 // QUIC-FL's zones, in layers: below zone j of any symbol lies zone j - 1 of every symbol. Symbols of fewer bits repeat.
@@ -99,6 +101,9 @@ struct Kernels {
   void (*quicfl_look_up)(const float *table, int bits, const u8 *codes, i64 n, const u8 *fields, bool add, float f,
                          float *v);
   void (*uniform_index)(const f32u *x, i64 n, double low, double scale, int top, u16u *out);
+  void (*price_nodes)(const LevelProblem &problem, double price, const LevelNodes &nodes);
+  void (*few_levels)(const double *x, const double *sums, i64 n, i64 levels, i64 *places);
+  bool (*key_count)(const f32u *x, i64 n, float centre, u64 *even, u64 *odd, float *ends, double *rest);
 };
 
 }  // namespace tersor
