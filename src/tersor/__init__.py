@@ -1,6 +1,7 @@
 """tersor: float tensors stored, moved and added at 0.5 to 8 bits a coordinate, with an error known in advance."""
 
 from tersor.codecs import (
+    ASQ,
     ECUQ,
     MXFP4,
     MXFP6,
@@ -14,6 +15,7 @@ from tersor.codecs import (
     Int4,
     Int8,
     Kashin,
+    KMeans,
     Natural,
     NoCompression,
     PermK,
@@ -44,6 +46,7 @@ from tersor.shared import Shared
 __version__ = "0.1.0"
 
 __all__ = [
+    "ASQ",
     "ECUQ",
     "MXFP4",
     "MXFP6",
@@ -62,6 +65,7 @@ __all__ = [
     "IncompatibleError",
     "Int4",
     "Int8",
+    "KMeans",
     "Kashin",
     "Mean",
     "Natural",

@@ -305,6 +305,14 @@ class Backend(Protocol):
 
     def optimal_rows(self, x: F32, row: int, levels: int, clusters: bool, out: F32, /) -> None: ...
 
+    def levels_encode(
+        self, x: F32, unit: int, levels: F32, bits: int, key: int, first: int, stochastic: bool, codes: U8, /
+    ) -> tuple[float, float]: ...
+
+    def levels_decode(
+        self, codes: U8, unit: int, levels: F32, bits: int, weight: float, add: bool, present: U8, out: F32, /
+    ) -> None: ...
+
 
 _MODULES = {"reference": "tersor.kernels.reference", "native": "tersor.kernels._native"}
 _current: tuple[str, Backend] | None = None

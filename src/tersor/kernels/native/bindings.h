@@ -59,5 +59,7 @@ void bind_rotated(nb::module_ &m);
 void bind_uniform_levels(nb::module_ &m);
 // And those of bindings_levels.cpp.
 void bind_levels(nb::module_ &m);
+// And those of bindings_level_codes.cpp.
+void bind_level_codes(nb::module_ &m);
 
 }  // namespace tersor
