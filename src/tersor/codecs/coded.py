@@ -4,7 +4,6 @@ A unit has at least one byte for 65,536 coordinates, so that few bytes never sta
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,9 @@ from tersor.encoded import Encoded, PlaneSpec
 from tersor.errors import FormatError
 from tersor.kernels import ops
 from tersor.units import Units
+
+_PIECE = 1 << 16
+_ALL = np.zeros(0, np.uint8)  # every unit is there
 
 Symbols = NDArray[np.uint8] | NDArray[np.uint16]
 
@@ -151,11 +153,16 @@ def decode_unit(data: NDArray[np.uint8], n: int, number: int) -> Symbols:
     return joined
 
 
-def look_up(table: NDArray[np.float32], symbols: Symbols, out: NDArray[Any], add: bool, piece: int = 1 << 16) -> None:
-    """Write the levels of symbols to `out`, or add them, in pieces: indices are wide while NumPy has them."""
-    for i in range(0, len(symbols), piece):
-        values = table[symbols[i : i + piece]]
+def look_up(table: NDArray[np.float32], symbols: Symbols, out: NDArray[np.float32], add: bool) -> None:
+    """Write the entries of `table` that symbols stand for to `out`, or add them."""
+    if symbols.dtype == np.uint8:
+        padded = np.full(256, table[-1], np.float32)
+        padded[: len(table)] = table
+        ops.current().levels_decode(symbols, len(symbols), padded, 8, 1.0, add, _ALL, out)
+        return
+    for i in range(0, len(symbols), _PIECE):  # NumPy's indices are wide while it has them
+        values = table[symbols[i : i + _PIECE]]
         if add:
-            out[i : i + piece] += values
+            out[i : i + _PIECE] += values
         else:
-            out[i : i + piece] = values
+            out[i : i + _PIECE] = values
