@@ -29,6 +29,12 @@ from rotated_cases import (  # noqa: F401
     case_rotate_units,
     case_unrotate_units,
 )
+from uniform_levels_cases import (  # noqa: F401
+    case_join_symbols,
+    case_split_symbols,
+    case_uniform_counts,
+    case_uniform_indices,
+)
 
 import tersor
 from tersor.errors import TersorError

@@ -2,6 +2,7 @@
 
 from tersor.codecs import (
     ASQ,
+    ECUQ,
     MXFP4,
     MXFP6,
     MXFP8,
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ASQ",
+    "ECUQ",
     "MXFP4",
     "MXFP6",
     "MXFP8",

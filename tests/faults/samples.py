@@ -48,6 +48,8 @@ SPECS = [
     "sq:2,dither=subtractive",
     "sq:4,rotations=2",
     "sq:3,dither=subtractive,rotations=1",
+    "ecuq:2",
+    "ecuq:9,block=65536",
     "asq:2",
     "asq:3,block=32,level_dtype=float16",
     "asq:1,block=8,level_dtype=bfloat16",

@@ -2,6 +2,7 @@
 
 from tersor.codecs.asq import ASQ
 from tersor.codecs.drive import Drive
+from tersor.codecs.ecuq import ECUQ
 from tersor.codecs.eden import Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
@@ -20,6 +21,7 @@ from tersor.codecs.turboquant import TurboQuant
 
 __all__ = [
     "ASQ",
+    "ECUQ",
     "MXFP4",
     "MXFP6",
     "MXFP8",

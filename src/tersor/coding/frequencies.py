@@ -182,8 +182,12 @@ def code_length(counts: NDArray[Any], freqs: NDArray[np.uint32]) -> int:
     return -(-sum(c * (top - log2[f]) for c, f in used) >> _FRACTION)
 
 
-def _golomb_bits(values: list[int], order: int) -> int:
-    return sum(2 * ((v >> order) + 1).bit_length() - 1 + order for v in values)
+def _golomb_bits(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bits of each row of values with orders 0 to 7, shape (rows, 8)."""
+    orders = np.arange(8)[:, None]
+    lengths = np.frexp(((values[:, None, :] >> orders) + 1).astype(np.float64))[1]
+    made: NDArray[np.int64] = (2 * lengths.astype(np.int64) - 1 + orders).sum(axis=2)
+    return made
 
 
 def table_to_bytes(freqs: NDArray[np.uint32]) -> bytes:
@@ -191,8 +195,8 @@ def table_to_bytes(freqs: NDArray[np.uint32]) -> bytes:
     f = [int(v) for v in freqs]
     steps = [a - b for a, b in zip(f, [0, *f[:-1]], strict=True)]
     folded = [2 * v if v >= 0 else -2 * v - 1 for v in steps]
-    ways = [(values, kind, order) for kind, values in enumerate((f, folded)) for order in range(8)]
-    values, kind, order = min(ways, key=lambda way: _golomb_bits(way[0], way[2]))
+    kind, order = divmod(int(np.argmin(_golomb_bits(np.array([f, folded], np.int64)))), 8)
+    values = folded if kind else f
     stream = size = 0
     for v in values:
         w = v + (1 << order)

@@ -61,7 +61,7 @@ def compress(symbols: ArrayLike, *, block: int | None = None, coder: Literal["ra
     size = len(x) if block is None else block
     parts = [bytes([VERSION]), _varint(len(x)), _varint(0 if block is None else block)]
     for i in range(0, len(x), max(size, 1)):
-        parts += _block(x[i : i + size], coder)
+        parts += block_parts(x[i : i + size], coder)
     return b"".join(parts)
 
 
@@ -90,7 +90,7 @@ def decompress(data: Any, max_symbols: int = 1 << 30) -> NDArray[np.uint8]:
     >>> decompress(compress(np.array([3, 1, 2], np.uint8))).tolist()
     [3, 1, 2]
     """
-    reader = _Reader(as_bytes(data))
+    reader = Reader(as_bytes(data))
     if reader.byte() != VERSION:
         raise FormatError("not symbols that tersor compressed, or of another version")
     n, block = reader.varint(), reader.varint()
@@ -102,13 +102,14 @@ def decompress(data: Any, max_symbols: int = 1 << 30) -> NDArray[np.uint8]:
         raise FormatError("the bytes are cut short")
     out = np.empty(n, np.uint8)
     for i in range(0, n, max(size, 1)):
-        _read_block(reader, out[i : i + size])
+        read_block(reader, out[i : i + size])
     if reader.left():
         raise FormatError(f"{reader.left()} bytes too many")
     return out
 
 
-def _block(x: NDArray[np.uint8], coder: str) -> list[bytes]:
+def block_parts(x: NDArray[np.uint8], coder: str = "rans") -> list[bytes]:
+    """Return the bytes of one block of at least one symbol, in parts: coded, plain or one symbol, the shortest."""
     counts = count(x)
     s = int(np.flatnonzero(counts)[-1]) + 1
     counts = counts[:s]
@@ -121,6 +122,8 @@ def _block(x: NDArray[np.uint8], coder: str) -> list[bytes]:
         packed = bit_stream.pack(x[None], width8).tobytes()
         frame = _zstandard().ZstdCompressor(level=1, write_content_size=True).compress(packed)
         made = [bytes([_ZSTD, width8]), _varint(len(frame)), frame]
+    elif 11 + (s + 7) // 8 >= raw:  # the least of table, directory and one state: a short block is not worth a table
+        made = []
     else:
         freqs = _table(counts)
         # A block that would not pay is not coded at all, so that the choice costs nothing.
@@ -147,7 +150,14 @@ def _table(counts: NDArray[np.uint64]) -> NDArray[np.uint32]:
     return fine if gain * 512 > length else fast
 
 
-def _read_block(reader: "_Reader", out: NDArray[np.uint8]) -> None:
+def read_block(reader: "Reader", out: NDArray[np.uint8], zstd: bool = True) -> None:
+    """Fill `out` from the block that comes next.
+
+    Raises
+    ------
+    FormatError
+        If there is none of so many symbols, or a Zstandard frame with `zstd` of False.
+    """
     kind = reader.byte()
     if kind == _SINGLE:
         out[:] = reader.byte()
@@ -160,7 +170,7 @@ def _read_block(reader: "_Reader", out: NDArray[np.uint8]) -> None:
         freqs, used = table_from_bytes(reader.peek(1100).tobytes())
         reader.take(used)
         decode(reader.take(reader.varint()), len(out), freqs, out)
-    elif kind == _ZSTD:
+    elif kind == _ZSTD and zstd:
         width = reader.byte()
         if width not in (1, 2, 4, 8):
             raise FormatError("a block has a wrong width")
@@ -205,7 +215,7 @@ def _varint(value: int) -> bytes:
     return bytes([*made, value])
 
 
-class _Reader:
+class Reader:
     """Reads on through bytes; FormatError where they end."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:

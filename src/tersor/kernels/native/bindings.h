@@ -55,6 +55,8 @@ void bind_rans(nb::module_ &m);
 void bind_quicfl(nb::module_ &m);
 // And those of bindings_rotated.cpp.
 void bind_rotated(nb::module_ &m);
+// And those of bindings_uniform_levels.cpp.
+void bind_uniform_levels(nb::module_ &m);
 // And those of bindings_levels.cpp.
 void bind_levels(nb::module_ &m);
 // And those of bindings_level_codes.cpp.

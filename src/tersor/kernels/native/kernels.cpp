@@ -19,6 +19,7 @@
 #include "rans_kernels.h"
 #include "quicfl_kernels.h"
 #include "uniform_kernels.h"
+#include "uniform_levels_kernels.h"
 
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
 #error "tersor needs float arithmetic in float precision (on x86: SSE2)"
@@ -68,6 +69,7 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     rans_decode_chunk,
     quicfl_round_chunk,
     quicfl_look_up_chunk,
+    uniform_index_chunk,
     price_nodes,
     few_levels,
     key_count,

@@ -102,6 +102,7 @@ struct Kernels {
                       const f32u *ahead, u8 *out, u32 *positions, float *values);
   void (*quicfl_look_up)(const float *table, int bits, const u8 *codes, i64 n, const u8 *fields, bool add, float f,
                          float *v);
+  void (*uniform_index)(const f32u *x, i64 n, double low, double scale, int top, u16u *out);
   void (*price_nodes)(const LevelProblem &problem, double price, const LevelNodes &nodes);
   void (*few_levels)(const double *x, const double *sums, i64 n, i64 levels, i64 *places);
   bool (*key_count)(const f32u *x, i64 n, float centre, u64 *even, u64 *odd, float *ends, double *rest);

@@ -21,6 +21,7 @@ from tersor.kernels.reference.random import philox
 from tersor.kernels.reference.rans import count_symbols, rans_decode, rans_encode
 from tersor.kernels.reference.rotated import rotate_units, unrotate_units
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
+from tersor.kernels.reference.uniform_levels import join_symbols, split_symbols, uniform_counts, uniform_indices
 
 __all__ = [
     "coded_path",
@@ -41,6 +42,7 @@ __all__ = [
     "int4_encode",
     "int8_decode",
     "int8_encode",
+    "join_symbols",
     "joint_path",
     "key_gather",
     "key_histogram",
@@ -61,9 +63,12 @@ __all__ = [
     "rans_encode",
     "rotate",
     "rotate_units",
+    "split_symbols",
     "sq_add",
     "sq_decode",
     "sq_encode",
+    "uniform_counts",
+    "uniform_indices",
     "unpack",
     "unrotate_units",
 ]
