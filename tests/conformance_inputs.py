@@ -8,7 +8,7 @@ import tersor
 
 TINY, HUGE = 1e-30, 1e30
 # Unbiased without a rotation, or with few values sent: their error may be many times the signal.
-COARSE = ("sq", "quicfl", "qsgd", "terngrad", "randk", "permk", "asq")
+COARSE = ("sq", "quicfl", "qsgd", "terngrad", "randk", "permk", "asq", "ecasq")
 
 
 def check_numpy_dtypes(codec):

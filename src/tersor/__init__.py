@@ -2,6 +2,7 @@
 
 from tersor.codecs import (
     ASQ,
+    ECASQ,
     ECUQ,
     MXFP4,
     MXFP6,
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ASQ",
+    "ECASQ",
     "ECUQ",
     "MXFP4",
     "MXFP6",

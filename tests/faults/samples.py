@@ -50,6 +50,8 @@ SPECS = [
     "sq:3,dither=subtractive,rotations=1",
     "ecuq:2",
     "ecuq:9,block=65536",
+    "ecasq:2",
+    "ecasq:3,block=256,max_levels=9",
     "asq:2",
     "asq:3,block=32,level_dtype=float16",
     "asq:1,block=8,level_dtype=bfloat16",

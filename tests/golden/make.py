@@ -45,6 +45,7 @@ SPECS = [
     "permk:3",
     "ecuq:3",
     "ecuq:8.5",
+    "ecasq:2.5",
     "asq:3",
     "asq:2,block=64,level_dtype=float16",
     "kmeans:3",

@@ -2,6 +2,7 @@
 
 from tersor.codecs.asq import ASQ
 from tersor.codecs.drive import Drive
+from tersor.codecs.ecasq import ECASQ
 from tersor.codecs.ecuq import ECUQ
 from tersor.codecs.eden import Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
@@ -21,6 +22,7 @@ from tersor.codecs.turboquant import TurboQuant
 
 __all__ = [
     "ASQ",
+    "ECASQ",
     "ECUQ",
     "MXFP4",
     "MXFP6",
