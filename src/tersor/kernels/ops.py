@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tersor.errors import TersorError
 
 F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
 U8 = NDArray[np.uint8]
 EdenMessage = tuple[U8, F32, U8, int, int, float]
 U32 = NDArray[np.uint32]
@@ -274,6 +275,10 @@ class Backend(Protocol):
         present: U8,
         out: F32,
         /,
+    ) -> None: ...
+
+    def shared_search(
+        self, points: F64, weights: F64, size: int, levels: F64, count: int, shared: int, sweeps: int, /
     ) -> None: ...
 
 
