@@ -6,6 +6,12 @@ import numpy as np
 import pytest
 from block_cases import case_int4_decode, case_int4_encode, case_mx_decode, case_mx_encode  # noqa: F401
 from edge_inputs import edge_inputs
+from level_cases import (  # noqa: F401
+    case_key_gather,
+    case_key_histogram,
+    case_optimal_path,
+    case_optimal_rows,
+)
 from quicfl_cases import case_quicfl_add, case_quicfl_decode, case_quicfl_encode  # noqa: F401
 from rans_cases import case_count_symbols, case_rans_decode, case_rans_encode  # noqa: F401
 from rotated_cases import (  # noqa: F401

@@ -277,6 +277,26 @@ class Backend(Protocol):
         /,
     ) -> None: ...
 
+    def key_histogram(
+        self, x: F32, centre: float, counts: NDArray[np.uint64], lows: NDArray[np.uint64], ends: F64, /
+    ) -> bool: ...
+
+    def key_gather(self, x: F32, centre: float, wanted: U8, out: F32, /) -> int: ...
+
+    def optimal_path(
+        self,
+        points: F64,
+        counts: F64,
+        sums: F64,
+        squares: F64,
+        edges: int,
+        clusters: bool,
+        path: NDArray[np.int64],
+        /,
+    ) -> int: ...
+
+    def optimal_rows(self, x: F32, row: int, levels: int, clusters: bool, out: F32, /) -> None: ...
+
     def shared_search(
         self, points: F64, weights: F64, size: int, levels: F64, count: int, shared: int, sweeps: int, /
     ) -> None: ...

@@ -55,6 +55,9 @@ void bind_rans(nb::module_ &m);
 void bind_quicfl(nb::module_ &m);
 // And those of bindings_rotated.cpp.
 void bind_rotated(nb::module_ &m);
+// And those of bindings_levels.cpp.
+void bind_levels(nb::module_ &m);
+// And that of bindings_shared_levels.cpp.
 void bind_shared_levels(nb::module_ &m);
 
 }  // namespace tersor

@@ -10,6 +10,8 @@
 #include "hadamard.h"
 #include "half.h"
 #include "int4_kernels.h"
+#include "key_histogram.h"
+#include "level_search_kernels.h"
 #include "mx_kernels.h"
 #include "philox.h"
 #include "rans_kernels.h"
@@ -64,6 +66,9 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     rans_decode_chunk,
     quicfl_round_chunk,
     quicfl_look_up_chunk,
+    price_nodes,
+    few_levels,
+    key_count,
 };
 
 }  // namespace tersor

@@ -45,6 +45,8 @@ struct Quantizer {
   alignas(64) std::int32_t wide_codes[256] = {};
 };
 
+struct LevelProblem;  // level_search.h
+struct LevelNodes;
 struct RansEncodeTable;  // rans.h
 struct RansDecodeTable;
 // QUIC-FL's zones, in layers: below zone j of any symbol lies zone j - 1 of every symbol. Symbols of fewer bits repeat.
@@ -98,6 +100,9 @@ struct Kernels {
                       const f32u *ahead, u8 *out, u32 *positions, float *values);
   void (*quicfl_look_up)(const float *table, int bits, const u8 *codes, i64 n, const u8 *fields, bool add, float f,
                          float *v);
+  void (*price_nodes)(const LevelProblem &problem, double price, const LevelNodes &nodes);
+  void (*few_levels)(const double *x, const double *sums, i64 n, i64 levels, i64 *places);
+  bool (*key_count)(const f32u *x, i64 n, float centre, u64 *even, u64 *odd, float *ends, double *rest);
 };
 
 }  // namespace tersor

@@ -9,6 +9,9 @@ from tersor.kernels.reference.hadamard import fwht, rotate
 from tersor.kernels.reference.half import first_nonfinite, half_decode, half_encode
 from tersor.kernels.reference.int4 import int4_decode, int4_encode
 from tersor.kernels.reference.int8 import int8_decode, int8_encode
+from tersor.kernels.reference.key_histogram import key_gather, key_histogram
+from tersor.kernels.reference.level_rows import optimal_rows
+from tersor.kernels.reference.level_search import optimal_path
 from tersor.kernels.reference.microscaling import mx_decode, mx_encode
 from tersor.kernels.reference.quicfl import quicfl_add, quicfl_decode, quicfl_encode
 from tersor.kernels.reference.random import philox
@@ -34,8 +37,12 @@ __all__ = [
     "int4_encode",
     "int8_decode",
     "int8_encode",
+    "key_gather",
+    "key_histogram",
     "mx_decode",
     "mx_encode",
+    "optimal_path",
+    "optimal_rows",
     "pack",
     "philox",
     "quicfl_add",
