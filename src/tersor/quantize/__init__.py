@@ -1,5 +1,5 @@
 """Level search: the values that codes stand for."""
 
-from tersor.quantize import adaptive
+from tersor.quantize import adaptive, shared_levels
 
-__all__ = ["adaptive"]
+__all__ = ["adaptive", "shared_levels"]
