@@ -190,11 +190,11 @@ def _best(c: Candidates, s: int, unbiased: bool) -> tuple[F64, float]:
         p, q = (low + high) * b, low * high * n
         costs = (p - q) - g
         real = costs > NOISE * (abs(p) + abs(q) + abs(g))
-        error = max(float(costs[real].sum()) - c.within, 0.0)
+        error = max(_candidates.in_order(costs[real]) - c.within, 0.0)
         return c.values[path], c.error_of(error)
     full = n > 0
     means = b[full] / n[full]
-    error = float(np.maximum(g[full] - b[full] * means, 0.0).sum()) + c.within
+    error = _candidates.in_order(np.maximum(g[full] - b[full] * means, 0.0)) + c.within
     return np.unique(c.value_of(means)), c.error_of(error)
 
 
@@ -219,7 +219,7 @@ def _near(x: NDArray[Any], s: int, weights: F64 | None, unbiased: bool) -> Solut
         best, error = _best(found.candidates(exactly), s, unbiased)
     made = ((best + centre + shift) / scale).astype(x.dtype)
     if unbiased:
-        made[0], made[-1] = x.min(), x.max()
+        made[0], made[-1] = found.ends if y is x else (x.min(), x.max())
         if y is not x:  # a level on a float64 value stands for it, not for its rounding
             moved = y - np.float32(centre)
             for i in range(1, len(best) - 1):

@@ -108,6 +108,8 @@ class Histogram:
         Least and greatest value of each: both the only one where a cell is known to hold one value.
     least, greatest : float
         Of y.
+    ends : tuple of two floats
+        Least and greatest x.
     within : float
         Sum of squared differences from the means of the cells.
     """
@@ -120,6 +122,7 @@ class Histogram:
     high: F64
     least: float
     greatest: float
+    ends: tuple[float, float]
     within: float
 
     def candidates(self, exactly: tuple[NDArray[np.int64], F32, F64] | None = None) -> Candidates:
@@ -134,7 +137,7 @@ class Histogram:
             own = exactly[1].astype(np.float64)
             cell = np.searchsorted(self.low[exactly[0]], own, "right") - 1
             about = own - self.means[exactly[0]][cell]
-            within = max(within - float((exactly[2] * about * about).sum()), 0.0)
+            within = max(within - in_order(exactly[2] * about * about), 0.0)
             values = np.concatenate([values[rest], own])
             counts, means = np.concatenate([counts[rest], exactly[2]]), np.concatenate([means[rest], own])
         edges = _greatest(self.cells[rest & (self.low < self.high)] - 1)  # no data between them and the cell
@@ -163,10 +166,10 @@ def histogram(x: F32, centre: float, weights: F64 | None = None) -> Histogram | 
         keys = keys_of(y)
         n = np.bincount(keys >> 16, weights, CELLS)[cells].astype(np.float64)
         low = np.bincount(keys >> 16, weights * (keys & 0xFFFF), CELLS)[cells].astype(np.float64)
-        ends[2] = float((weights * np.square(rest_of(y))).sum())
+        ends[2] = in_order(weights * np.square(rest_of(y)))
     means = np.clip(first + (last - first) * (low / np.where(n > 0, n * 65535.0, 1.0)), first, last)
     base = np.where(first < 0, last, first)  # what the values of a cell are without the lower halves of their bits
-    within = max(float(ends[2]) - float((n * np.square(means - base)).sum()), 0.0)
+    within = max(float(ends[2]) - in_order(n * np.square(means - base)), 0.0)
     one = counts[cells] == 1
     least, greatest = (float(np.float32(v) - np.float32(centre)) for v in ends[:2])
     return Histogram(
@@ -178,6 +181,7 @@ def histogram(x: F32, centre: float, weights: F64 | None = None) -> Histogram | 
         np.where(one, means, np.where(pure_first, first, last)),
         least,
         greatest,
+        (float(ends[0]), float(ends[1])),
         within,
     )
 
@@ -187,6 +191,11 @@ def _greatest(cells: NDArray[np.int64], up: int = 0) -> F64:
     keys = ((cells << 16) + (0xFFFF + up)).astype(np.uint32)
     bits: NDArray[np.uint32] = np.where(keys >> 31, keys ^ np.uint32(0x80000000), ~keys)
     return bits.view(np.float32).astype(np.float64)
+
+
+def in_order(values: F64) -> float:
+    """Add values one after the other: sums that decide about levels must be the same everywhere."""
+    return float(np.cumsum(values)[-1]) if len(values) else 0.0
 
 
 def centre_of(x: F32) -> float:

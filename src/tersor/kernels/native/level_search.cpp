@@ -12,6 +12,7 @@ namespace tersor {
 namespace {
 
 constexpr i64 kLeast = 256, kPerEdge = 16;  // nodes of the coarser problem: at least, and at least for each edge
+constexpr i64 kStep = 8;                    // but no coarser than this at once
 constexpr double kNoise = 0x1p-48;          // costs below this share of their terms are rounding
 
 struct Path {
@@ -69,9 +70,10 @@ class Search {
     double price = guess(2.0 * (few.cost - many.cost) / (count * count * count));
     prepare();
     for (int turn = 1; few.edges() != edges_ && few.cost > 0; ++turn) {
-      // In turns a guess, with costs as 1 / edges^2, and the price at which both paths are equally good: no path of a
-      // number between is better by more than rounding if that price finds none.
-      const bool tied = turn % 2 == 0 || !(many.price < price && price < few.price);
+      // A guess, with costs as 1 / edges^2; or, last or where guesses help no more, the price at which both paths are
+      // equally good: if it gives no path between them, none is better by more than rounding.
+      const bool inside = many.price < price && price < few.price;
+      const bool tied = !inside || (turn > 6 && turn % 2 == 0) || (many.price > 0 && many.edges() - few.edges() < 4);
       if (tied) price = (few.cost - many.cost) / static_cast<double>(many.edges() - few.edges());
       Path path = priced(price);
       const i64 n = path.edges();
@@ -97,8 +99,9 @@ class Search {
  private:
   // The first price: that of a coarser problem, exact for the same data over fewer candidates; or `otherwise`.
   double guess(double otherwise) {
-    const i64 step = p_.n / std::max(kLeast, kPerEdge * edges_);
+    i64 step = p_.n / std::max(kLeast, kPerEdge * edges_);
     if (step < 4) return otherwise;
+    step = std::min(step, kStep);
     std::vector<double> kept[4];
     const f64u *const from[4] = {p_.points, p_.counts, p_.sums, p_.squares};
     for (int a = 0; a < 4; ++a) {

@@ -9,6 +9,7 @@
 namespace tersor {
 namespace {
 
+constexpr i64 kFew = 256;  // nodes up to which every candidate is tried
 constexpr int kDoubles = kLanes / 2;
 typedef double D __attribute__((vector_size(kLanes * 4)));
 typedef double DU __attribute__((vector_size(kLanes * 4), aligned(1), may_alias));
@@ -96,12 +97,65 @@ struct PricedSearch {
     halve(middle, right);
   }
 
+  // Candidate k for all later nodes: the faster way round where nodes are few.
+  void offer(i64 k) const {
+    const double start = nodes.start[k], xk = problem.points[k], mk = nodes.moments[k], nk = problem.counts[k],
+                 bk = problem.sums[k];
+    i64 j = k + 1;
+    for (; j + kDoubles <= problem.n; j += kDoubles) {
+      D value;
+      if constexpr (Clusters) {
+        const D n = load_doubles(problem.counts + j) - nk, b = load_doubles(problem.sums + j) - bk;
+        value = start - b * b / (n > 0 ? n : all_doubles(1));
+      } else {
+        value = (start - xk * load_doubles(nodes.moments + j)) + mk * load_doubles(problem.points + j);
+      }
+      keep_better(j, value, static_cast<u32>(k));
+    }
+    for (; j < problem.n; ++j) {
+      double value;
+      if constexpr (Clusters) {
+        const double n = problem.counts[j] - nk, b = problem.sums[j] - bk;
+        value = start - b * b / (n > 0 ? n : 1.0);
+      } else {
+        value = (start - xk * nodes.moments[j]) + mk * problem.points[j];
+      }
+      if (value < nodes.best[j]) {
+        nodes.best[j] = value;
+        nodes.before[j] = static_cast<u32>(k);
+      }
+    }
+  }
+
+  __attribute__((always_inline)) void keep_better(i64 j, D value, u32 k) const {
+    const D best = load_doubles(nodes.best + j);
+#if defined(__AVX512F__)
+    const __mmask8 better = _mm512_cmp_pd_mask((__m512d)value, (__m512d)best, _CMP_LT_OQ);
+    _mm512_mask_storeu_pd(nodes.best + j, better, (__m512d)value);
+    _mm256_mask_storeu_epi32(nodes.before + j, better, _mm256_set1_epi32(static_cast<int>(k)));
+#else
+    (void)best;
+    for (int l = 0; l < kDoubles; ++l)
+      if (value[l] < nodes.best[j + l]) {
+        nodes.best[j + l] = value[l];
+        nodes.before[j + l] = k;
+      }
+#endif
+  }
+
   void run() const {
     for (i64 j = 0; j < problem.n; ++j) nodes.best[j] = std::numeric_limits<double>::infinity();
     nodes.before[0] = 0;
     settle(0);
-    compare(problem.n - 1, 0, 0);
-    halve(0, problem.n - 1);
+    if (problem.n <= kFew) {
+      for (i64 k = 0; k + 1 < problem.n; ++k) {
+        offer(k);
+        settle(k + 1);
+      }
+    } else {
+      compare(problem.n - 1, 0, 0);
+      halve(0, problem.n - 1);
+    }
   }
 };
 

@@ -18,6 +18,8 @@ I64 = NDArray[np.int64]
 
 _LEAST = 256  # nodes of the coarser problem that the first price comes from, and at least so many an edge:
 _PER_EDGE = 16
+_STEP = 8  # but no coarser than this at once
+_FEW = 256  # nodes up to which every candidate is tried
 NOISE = 2.0**-48  # costs below this share of their terms are rounding
 
 
@@ -78,15 +80,16 @@ def _search(problem: Problem, edges: int) -> tuple[I64, float]:
     few_price, many_price = np.inf, 0.0
     step = (last + 1) // max(_LEAST, _PER_EDGE * edges)
     if step >= 4:
-        price = _search(problem.coarser(step), edges)[1]
+        price = _search(problem.coarser(min(step, _STEP)), edges)[1]
     else:
         price = 2.0 * (few_cost - many_cost) / (float(edges) * edges * edges)
     turn = 0
     while len(few) - 1 != edges and few_cost > 0:
         turn += 1
-        # In turns a guess, with costs as 1 / edges**2, and the price at which both paths are equally good: no path of a
-        # number between is better by more than rounding if that price finds none.
-        tied = turn % 2 == 0 or not many_price < price < few_price
+        # A guess, with costs as 1 / edges**2; or, last or where guesses help no more, the price at which both paths are
+        # equally good: if it gives no path between them, none is better by more than rounding.
+        inside = many_price < price < few_price
+        tied = not inside or (turn > 6 and turn % 2 == 0) or (many_price > 0 and len(many) - len(few) < 4)
         if tied:
             price = (few_cost - many_cost) / (len(many) - len(few))
         path = priced_path(problem, price)
@@ -148,6 +151,16 @@ def priced_path(problem: Problem, price: float) -> I64:
             energy[j] = best[j] + (x[j] * sums[j] + price) if j else problem.squares[0]
         start[j] = energy[j] - x[j] * sums[j]
 
+    def offer(k: int) -> None:
+        """Candidate k for all later nodes: the faster way round where nodes are few."""
+        if problem.clusters:
+            n, b = counts[k + 1 :] - counts[k], sums[k + 1 :] - sums[k]
+            value = energy[k] - b * b / np.where(n > 0, n, 1.0)
+        else:
+            value = (start[k] - x[k] * moments[k + 1 :]) + moments[k] * x[k + 1 :]
+        better = value < best[k + 1 :]
+        best[k + 1 :][better], before[k + 1 :][better] = value[better], k
+
     def halve(left: int, right: int) -> None:
         """Settle the nodes between; `left` is settled, `right` has seen the candidates up to it."""
         if right - left == 1:
@@ -160,8 +173,13 @@ def priced_path(problem: Problem, price: float) -> I64:
         halve(middle, right)
 
     settle(0)
-    compare(last, 0, 0)
-    halve(0, last)
+    if last < _FEW:
+        for k in range(last):
+            offer(k)
+            settle(k + 1)
+    else:
+        compare(last, 0, 0)
+        halve(0, last)
     path = [last]
     while path[-1]:
         path.append(int(before[path[-1]]))
