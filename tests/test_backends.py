@@ -12,6 +12,7 @@ from level_cases import (  # noqa: F401
     case_optimal_path,
     case_optimal_rows,
 )
+from level_code_cases import case_levels_decode, case_levels_encode  # noqa: F401
 from quicfl_cases import case_quicfl_add, case_quicfl_decode, case_quicfl_encode  # noqa: F401
 from rans_cases import case_count_symbols, case_rans_decode, case_rans_encode  # noqa: F401
 from rotated_cases import (  # noqa: F401

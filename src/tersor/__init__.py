@@ -1,6 +1,7 @@
 """tersor: float tensors stored, moved and added at 0.5 to 8 bits a coordinate, with an error known in advance."""
 
 from tersor.codecs import (
+    ASQ,
     MXFP4,
     MXFP6,
     MXFP8,
@@ -12,6 +13,7 @@ from tersor.codecs import (
     Float16,
     Int4,
     Int8,
+    KMeans,
     Kashin,
     Natural,
     NoCompression,
@@ -43,6 +45,7 @@ from tersor.shared import Shared
 __version__ = "0.1.0"
 
 __all__ = [
+    "ASQ",
     "MXFP4",
     "MXFP6",
     "MXFP8",
@@ -60,6 +63,7 @@ __all__ = [
     "IncompatibleError",
     "Int4",
     "Int8",
+    "KMeans",
     "Kashin",
     "Mean",
     "Natural",

@@ -17,6 +17,7 @@
 #include "dispatch.h"
 #include "eden.h"
 #include "formats.h"
+#include "level_codes.h"
 #include "pool.h"
 #include "quicfl.h"
 #include "rans.h"
@@ -329,6 +330,25 @@ void fuzz_unpack(Random &r) {
   });
 }
 
+// Any codes and levels; then those of an encoder that gets any values, and levels in any order.
+void fuzz_levels(Random &r) {
+  const int bits = 1 + static_cast<int>(r.below(8));
+  const i64 unit = 1 + (r.one_in(4) ? a_size(r, 12000) : a_size(r, 400)), d = r.one_in(4) ? unit : a_size(r, 9000);
+  const i64 units = d == 0 ? 0 : (d - 1) / unit + 1;
+  Block<float> levels = floats(r, units << bits), x = floats(r, d), out = floats(r, d);
+  Block<u8> codes(r, stream_bytes(d, unit, bits)), present(r, units);
+  const bool add = r.one_in(2), some = r.one_in(3), stochastic = r.one_in(2);
+  const double weight = hostile_double(r);
+  const u64 key = r.next(), first = r.next() >> 1;
+  both(r, "levels_decode", out, [&](char *to) {
+    levels_decode(codes.as<u8>(), d, unit, levels.as<f32u>(), bits, weight, add, some ? present.as<u8>() : nullptr,
+                  reinterpret_cast<f32u *>(to));
+  });
+  both(r, "levels_encode", codes, [&](char *to) {
+    levels_encode(x.as<f32u>(), d, unit, levels.as<f32u>(), bits, key, first, stochastic, reinterpret_cast<u8 *>(to));
+  });
+}
+
 // What the coder made, then some bytes changed or cut, or bytes of no meaning. The output of refused bytes does not count.
 void fuzz_rans(Random &r) {
   const int bits = kRansMinBits + static_cast<int>(r.below(kRansMaxBits));
@@ -377,7 +397,7 @@ int main(int argc, char **argv) {
   const auto begun = std::chrono::steady_clock::now();
   for (long long i = 0; i < count; ++i) {
     Random r{seed * 0x2545f4914f6cdd1d + static_cast<u64>(i)};  // any one input again: its i, here
-    switch (r.below(18)) {
+    switch (r.below(19)) {
       case 0: fuzz_sq(r); break;
       case 1: fuzz_sq_add(r); break;
       case 2: fuzz_int8(r); break;
@@ -392,6 +412,7 @@ int main(int argc, char **argv) {
       case 11: fuzz_quicfl(r); break;
       case 12: fuzz_dither(r); break;
       case 13: fuzz_unrotate(r); break;
+      case 14: fuzz_levels(r); break;
       default: fuzz_eden(r);
     }
   }

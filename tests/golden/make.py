@@ -43,6 +43,9 @@ SPECS = [
     "topk:0.1",
     "randk:0.1",
     "permk:3",
+    "asq:3",
+    "asq:2,block=64,level_dtype=float16",
+    "kmeans:3",
 ]
 
 

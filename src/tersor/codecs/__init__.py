@@ -1,10 +1,12 @@
 """The codecs, one scheme of encode and decode a file; importing this package registers them all."""
 
+from tersor.codecs.asq import ASQ
 from tersor.codecs.drive import Drive
 from tersor.codecs.eden import Eden
 from tersor.codecs.formats import BFloat16, Float16, NoCompression
 from tersor.codecs.int_blocks import Int4, Int8
 from tersor.codecs.kashin import Kashin
+from tersor.codecs.kmeans import KMeans
 from tersor.codecs.mx import MXFP4, MXFP6, MXFP8, MXINT8
 from tersor.codecs.natural import Natural
 from tersor.codecs.qsgd import QSGD
@@ -17,6 +19,7 @@ from tersor.codecs.topk import TopK
 from tersor.codecs.turboquant import TurboQuant
 
 __all__ = [
+    "ASQ",
     "MXFP4",
     "MXFP6",
     "MXFP8",
@@ -28,6 +31,7 @@ __all__ = [
     "Float16",
     "Int4",
     "Int8",
+    "KMeans",
     "Kashin",
     "Natural",
     "NoCompression",

@@ -297,6 +297,14 @@ class Backend(Protocol):
 
     def optimal_rows(self, x: F32, row: int, levels: int, clusters: bool, out: F32, /) -> None: ...
 
+    def levels_encode(
+        self, x: F32, unit: int, levels: F32, bits: int, key: int, first: int, stochastic: bool, codes: U8, /
+    ) -> tuple[float, float]: ...
+
+    def levels_decode(
+        self, codes: U8, unit: int, levels: F32, bits: int, weight: float, add: bool, present: U8, out: F32, /
+    ) -> None: ...
+
     def shared_search(
         self, points: F64, weights: F64, size: int, levels: F64, count: int, shared: int, sweeps: int, /
     ) -> None: ...

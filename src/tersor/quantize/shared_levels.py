@@ -102,7 +102,7 @@ def levels(
             raise ValueError("weights: not with axis=-1")
         start = adaptive.levels(data, s, axis=-1)
         rows = data.reshape(-1, shape[-1]) if data.size else np.zeros((start[..., 0].size, 0), data.dtype)
-        made = _of_rows(rows, start.reshape(len(rows), -1), shared)
+        made = _of_rows(rows, start.reshape(len(rows), start.shape[-1]), shared)
         return np.ascontiguousarray(_codebooks(made, shared).reshape(*shape[:-1], shared, start.shape[-1]))
     flat = data.reshape(-1)
     w = None if weights is None else _weights(weights, shape).reshape(-1)
@@ -140,18 +140,16 @@ def _of_rows(rows: NDArray[Any], start: NDArray[Any], shared: int, weights: F64 
 
 def _of_histogram(x: NDArray[Any], s: int, weights: F64 | None, shared: int) -> NDArray[Any]:
     near = adaptive.search_near(x, s, weights, True)
-    best = ((near.levels + near.moved) / near.scale).astype(x.dtype)
-    best[0], best[-1] = x.min(), x.max()
-    begin = np.repeat(np.clip(best, best[0], best[-1]), shared)
-    if shared == 1 or len(best) < 2:
+    begin = np.repeat(near.levels, shared)
+    if shared == 1 or len(near.levels) < 2:
         return begin
     c = near.candidates
     mass = np.diff(c.counts)
     full = mass > 0
-    means = np.maximum.accumulate(np.diff(c.sums)[full] / mass[full])  # ascend but for rounding
-    first = np.repeat((near.levels * c.down - c.centre) * c.up, shared)
+    points = np.maximum.accumulate(np.diff(c.sums)[full] / mass[full])  # ascend but for rounding
+    first = np.repeat((near.places * c.down - c.centre) * c.up, shared)
     v = first.copy()
-    ops.current().shared_search(means, mass[full], len(means), v, len(v), shared, _SWEEPS)
+    ops.current().shared_search(points, mass[full], len(points), v, len(v), shared, _SWEEPS)
     made = np.where(v == first, begin, (c.value_of(v) + near.moved) / near.scale)
     return _rounded(made[None], begin[None], shared)[0]
 

@@ -244,6 +244,7 @@ NB_MODULE(_native, m) {
   bind_quicfl(m);
   bind_rotated(m);
   bind_levels(m);
+  bind_level_codes(m);
   bind_shared_levels(m);
 
   m.def("set_num_threads", set_num_threads, "n"_a, "Threads a call may use; 0 is the default.");

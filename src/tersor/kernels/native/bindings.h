@@ -57,6 +57,8 @@ void bind_quicfl(nb::module_ &m);
 void bind_rotated(nb::module_ &m);
 // And those of bindings_levels.cpp.
 void bind_levels(nb::module_ &m);
+// And those of bindings_level_codes.cpp.
+void bind_level_codes(nb::module_ &m);
 // And that of bindings_shared_levels.cpp.
 void bind_shared_levels(nb::module_ &m);
 

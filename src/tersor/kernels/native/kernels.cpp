@@ -12,6 +12,7 @@
 #include "int4_kernels.h"
 #include "key_histogram.h"
 #include "level_search_kernels.h"
+#include "level_codes_kernels.h"
 #include "mx_kernels.h"
 #include "philox.h"
 #include "rans_kernels.h"
@@ -69,6 +70,7 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     price_nodes,
     few_levels,
     key_count,
+    levels_round,
 };
 
 }  // namespace tersor

@@ -103,6 +103,8 @@ struct Kernels {
   void (*price_nodes)(const LevelProblem &problem, double price, const LevelNodes &nodes);
   void (*few_levels)(const double *x, const double *sums, i64 n, i64 levels, i64 *places);
   bool (*key_count)(const f32u *x, i64 n, float centre, u64 *even, u64 *odd, float *ends, double *rest);
+  void (*levels_round)(const f32u *x, i64 units, i64 n, const f32u *levels, int bits, bool stochastic, u64 key, u64 word,
+                       u8 *codes, double *sums);
 };
 
 }  // namespace tersor

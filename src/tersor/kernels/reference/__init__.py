@@ -12,6 +12,7 @@ from tersor.kernels.reference.int8 import int8_decode, int8_encode
 from tersor.kernels.reference.key_histogram import key_gather, key_histogram
 from tersor.kernels.reference.level_rows import optimal_rows
 from tersor.kernels.reference.level_search import optimal_path
+from tersor.kernels.reference.level_codes import levels_decode, levels_encode
 from tersor.kernels.reference.microscaling import mx_decode, mx_encode
 from tersor.kernels.reference.quicfl import quicfl_add, quicfl_decode, quicfl_encode
 from tersor.kernels.reference.random import philox
@@ -39,6 +40,8 @@ __all__ = [
     "int8_encode",
     "key_gather",
     "key_histogram",
+    "levels_decode",
+    "levels_encode",
     "mx_decode",
     "mx_encode",
     "optimal_path",
