@@ -26,7 +26,7 @@ def draw(name, d=4096):
 
 
 def outcomes(x, q):
-    """Yield (probability, value) of everything that a receiver may get for x: as the definition says, index by index."""
+    """Yield (probability, value) of all that a receiver may get for x, as the definition says, index by index."""
     shared, s = q.shape
     upper = [[(i + shared - h) // shared for h in range(shared)] for i in range(shared * (s - 1))]
     thresholds = [np.mean([q[h][upper[i][h]] for h in range(shared)]) for i in range(len(upper))]
@@ -137,7 +137,16 @@ def test_hard_inputs(dtype, shared):
     normal = g.standard_normal(500)
     outlier = normal.copy()
     outlier[7] = 1e9
-    for x in (normal * 1e-30, normal * 1e30, outlier, normal + 1e5, np.rint(normal), normal[:1], normal[:2], normal[:3]):
+    for x in (
+        normal * 1e-30,
+        normal * 1e30,
+        outlier,
+        normal + 1e5,
+        np.rint(normal),
+        normal[:1],
+        normal[:2],
+        normal[:3],
+    ):
         data = x.astype(dtype)
         before = data.copy()
         for s in (2, 4, 16):

@@ -1,24 +1,26 @@
 """Levels for rounding with shared randomness: less error than the best levels without it, at as many bits an index.
 
 "Better than Optimal: Improving Adaptive Stochastic Quantization Using Shared Randomness", ACM SIGMETRICS 2026; the
-estimator is that of the authors' code (github.com/ranbenbasat/Simba), the paper's text was not read. The error in closed
-form, its convexity and the search below are derived here.
+estimator is that of its authors' code (github.com/ranbenbasat/Simba), the paper's text was not read. The error in closed
+form, its convexity and the search are derived here.
 
 Sender and receiver share a uniform h in 0 .. l-1 for every entry, which nobody sends, and l codebooks of s values. In
-order they are one ascending sequence v: codebook h is v[h], v[h+l], v[h+2l], ... Let t_k and S_k be the means of v_m and
-of v_m**2 over the window m = k .. k+l-1, of which every codebook has one element. For x in segment k, t_k <= x <= t_(k+1),
-the receiver gets its codebook's element of window k; but if h = k mod l, the one whose element v_k is next to leave the
+order these are one ascending sequence v: codebook h is v[h], v[h+l], v[h+2l], ... Let t_k and S_k be the means of v_m
+and of v_m**2 over the window m = k .. k+l-1, which has one value of every codebook. For x in segment k, between t_k and
+t_(k+1), the receiver gets the window's value of its codebook; but if h = k mod l, whose v_k is the next to leave the
 window, the sender moves on to v_(k+l) with the probability p = (x - t_k) / (t_(k+1) - t_k).
 
-Unbiased: t_(k+1) - t_k = (v_(k+l) - v_k) / l, so the mean over h and the sender's coin is t_k + p (v_(k+l) - v_k) / l = x.
-Error: E[value**2] = S_k + p (S_(k+1) - S_k) = S_k + (v_k + v_(k+l)) (x - t_k) =: L_k(x), so it is L_k(x) - x**2; over the
-data in a segment it takes their number and sum only, and all of it O(l s) once prefix sums are there.
+Unbiased: t_(k+1) - t_k = (v_(k+l) - v_k) / l, so the mean over h and the sender's coin is t_k + p (v_(k+l) - v_k) / l,
+which is x.
 
-v ascends, so the slopes of L_k do: the error is max_k L_k(x) - x**2. As a function of one value of v, each L_k is linear or
-has the curvature 2/l, so the error is convex and piecewise quadratic in each one: the search goes through the values and
-moves each to its minimum between its neighbours. Of the first l values, whose mean is the least entry, v_0 moves against
-the others; so does v_(ls-1) of the last l. l = 1 is the problem of `tersor.quantize.adaptive`. For many even levels the
-error is (l**2 + 1) / (2 l**2) of that at l = 1; for few levels it is less than that.
+Error: E[value**2] = S_k + p (S_(k+1) - S_k) = S_k + (v_k + v_(k+l)) (x - t_k) =: L_k(x), so it is L_k(x) - x**2. Over
+the data of a segment that takes their number, sum and sum of squares, O(1) with prefix sums.
+
+As v ascends, so do the slopes of L_k, and the error is max_k L_k(x) - x**2. In one value of v each L_k is linear, or
+quadratic with the curvature 2/l: so the error is convex and piecewise quadratic in each one, and the search goes
+through them and moves each towards its minimum between its neighbours. Of the first l values, whose mean is the least
+entry, v_0 moves against the others, and v_(ls-1) does so at the other end. l = 1 is the problem of
+`tersor.quantize.adaptive`. Levels that are many and locally even have (l**2 + 1) / (2 l**2) of its error, few less.
 """
 
 from typing import Any
@@ -27,10 +29,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tersor.kernels import ops
+from tersor.kernels.reference.level_rows import scale_of
 from tersor.quantize import adaptive
 from tersor.quantize.adaptive import _check_finite, _data, _weights
-from tersor.quantize.candidates import F64, scale_of
 
+F64 = NDArray[np.float64]
 MAX_SHARED = 8
 
 _EXACT_BELOW = 4096  # "auto", as for `adaptive.levels`
@@ -116,7 +119,8 @@ def levels(
 
 def _codebooks(v: NDArray[Any], shared: int) -> NDArray[Any]:
     """View ascending sequences, along the last axis, as codebooks."""
-    return v.reshape(*v.shape[:-1], -1, shared).swapaxes(-1, -2)
+    made: NDArray[Any] = v.reshape(*v.shape[:-1], v.shape[-1] // shared, shared).swapaxes(-1, -2)
+    return made
 
 
 def _of_rows(rows: NDArray[Any], start: NDArray[Any], shared: int, weights: F64 | None = None) -> NDArray[Any]:
@@ -151,7 +155,8 @@ def _of_histogram(x: NDArray[Any], s: int, weights: F64 | None, shared: int) -> 
     v = first.copy()
     ops.current().shared_search(points, mass[full], len(points), v, len(v), shared, _SWEEPS)
     made = np.where(v == first, begin, (c.value_of(v) + near.moved) / near.scale)
-    return _rounded(made[None], begin[None], shared)[0]
+    rounded: NDArray[Any] = _rounded(made[None], begin[None], shared)[0]
+    return rounded
 
 
 def _rounded(v: F64, begin: NDArray[Any], shared: int) -> NDArray[Any]:

@@ -38,7 +38,9 @@ def shared_search(points: F64, weights: F64, size: int, levels: F64, count: int,
     """
     for u in range(len(levels) // count):
         own = slice(u * size, (u + 1) * size)
-        _Unit(points[own], weights[own] if len(weights) else np.ones(size), levels, u * count, count, shared).run(sweeps)
+        _Unit(points[own], weights[own] if len(weights) else np.ones(size), levels, u * count, count, shared).run(
+            sweeps
+        )
 
 
 class _Unit:
@@ -120,7 +122,7 @@ class _Unit:
         One of the first or last `shared` levels takes v[0] or v[n - 1] with it the other way, so that their mean stays.
         """
         v, n, shared = self.v, self.n, self.l
-        front, back = 1 < shared and m < shared, 1 < shared and m >= n - shared
+        front, back = shared > 1 and m < shared, shared > 1 and m >= n - shared
         other = 0 if front else n - 1 if back else -1
         first, final = 0 if front else m - shared, self.last if back else min(m, self.last)
         low, high = v[m - 1], v[m + 1]
