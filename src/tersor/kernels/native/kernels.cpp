@@ -16,6 +16,7 @@
 #include "mx_kernels.h"
 #include "philox.h"
 #include "rans_kernels.h"
+#include "shared_codes_kernels.h"
 #include "quicfl_kernels.h"
 #include "uniform_kernels.h"
 
@@ -71,6 +72,9 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     few_levels,
     key_count,
     levels_round,
+    shared_symbols,
+    shared_round,
+    shared_expand,
 };
 
 }  // namespace tersor

@@ -59,6 +59,13 @@ struct Zones {
   alignas(64) float pairs[256][2] = {};  // by j << most_shared | symbol: the zone's low end, its width times 2^-24
 };
 
+// What codes with shared randomness are drawn from: the stream of the codebooks' numbers, and the sender's own.
+struct SharedDraws {
+  u64 key, private_key;
+  int shared, turn;  // number of codebooks; what is added to all numbers
+  bool by_rows;      // every unit uses the numbers from the first on
+};
+
 struct Kernels {
   const char *name;
   void (*philox)(u64 key, u32 purpose, u32 rotation, u64 block, int skip, i64 n, u32u *out);
@@ -105,6 +112,11 @@ struct Kernels {
   bool (*key_count)(const f32u *x, i64 n, float centre, u64 *even, u64 *odd, float *ends, double *rest);
   void (*levels_round)(const f32u *x, i64 units, i64 n, const f32u *levels, int bits, bool stochastic, u64 key, u64 word,
                        u8 *codes, double *sums);
+  void (*shared_symbols)(u64 key, u64 word, i64 n, int shared, int turn, u32 *h);
+  void (*shared_round)(const SharedDraws &draws, const f32u *x, i64 units, i64 n, const f32u *levels, int bits,
+                       u64 symbol, u64 word, u8 *codes, double *sums);
+  void (*shared_expand)(int bits, int shared, const float *table, const u8 *plain, i64 n, const u32 *h, bool add,
+                        f32u *out);
 };
 
 }  // namespace tersor
