@@ -1,4 +1,4 @@
-"""asq and kmeans: the least error, exactly its variance, no bias in any level type, and levels that no encoder writes."""
+"""asq and kmeans: the least error, exactly its variance, no bias in any level type, and levels no encoder writes."""
 
 from dataclasses import replace
 
@@ -178,7 +178,9 @@ def test_the_next_number_of_every_pattern(dtype, wire):
 
 def test_auto_follows_from_the_units_alone():
     held = tersor.get_codec("asq:4").held_as
-    assert [held(n) for n in (1, 16, 17, 128, 4095, 4096, 2**24)] == ["float32"] * 2 + ["bfloat16"] * 3 + ["float32"] * 2
+    assert [held(n) for n in (1, 16, 17, 128, 4095, 4096, 2**24)] == ["float32"] * 2 + ["bfloat16"] * 3 + [
+        "float32"
+    ] * 2
     assert tersor.get_codec("asq:4,level_dtype=float16").held_as(5) == "float16"
 
 

@@ -436,6 +436,8 @@ def test_same_bytes(operation, name):
         "mxfp6",
         "quicfl:2",
         "sq:3,dither=subtractive,rotations=2",
+        "asq:3",
+        "kmeans:2",
     ],
 )
 def test_same_messages(name, spec):

@@ -37,7 +37,14 @@ def test_long_arrays_with_many_tasks() -> None:
 def test_sizes_that_do_not_match() -> None:
     x, levels, codes = np.zeros(20, np.float32), np.zeros(12, np.float32), np.zeros(6, np.uint8)
     native.levels_encode(x, 8, levels, 2, 1, 0, True, np.zeros(5, np.uint8))
-    for unit, n, bits, size in ((8, 12, 0, 5), (8, 12, 9, 5), (0, 12, 2, 5), (8, 11, 2, 5), (8, 12, 2, 6), (8, 12, 3, 5)):
+    for unit, n, bits, size in (
+        (8, 12, 0, 5),
+        (8, 12, 9, 5),
+        (0, 12, 2, 5),
+        (8, 11, 2, 5),
+        (8, 12, 2, 6),
+        (8, 12, 3, 5),
+    ):
         with pytest.raises(ValueError):
             native.levels_encode(x, unit, levels[:n], bits, 1, 0, True, codes[:size])
         with pytest.raises(ValueError):

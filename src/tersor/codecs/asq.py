@@ -25,8 +25,8 @@ class ASQ(UnitLevels):
         Coordinates that share levels: the whole vector, or blocks of it. Rows (``axis=-1``) have their own.
     level_dtype : {"auto", "float32", "float16", "bfloat16"}, default "auto"
         Type of the levels. "auto" is float32 for units of 256 * 2**bits coordinates or more, and for those of no more
-        coordinates than levels, else bfloat16. In 16 bits the first level is rounded down, the last up and the others to
-        the nearest; the estimate stays unbiased.
+        coordinates than levels, else bfloat16. In 16 bits the first level is rounded down, the last up, the others to
+        nearest; the estimate stays unbiased. Where its range suffices, float16 has the lesser error of the two.
     method : {"auto", "exact", "histogram"}, default "auto"
         How the levels are found (`tersor.quantize.adaptive.levels`); "auto" is exact up to 4,096 coordinates.
 
@@ -36,6 +36,10 @@ class ASQ(UnitLevels):
     2**bits values has a smaller sum. `enc.error` is the error that this very message made. What is itself a level is
     exact: a vector of zeros, or of no more values than levels where their type holds them. A RangeError tells of
     levels beyond float16, or beyond bfloat16 (from 3.39e38 on).
+
+    In rows of 128 normal values, bfloat16 levels cost 0.5, 0.7 and 1.4 % of error at 2, 3 and 4 bits (float16 0.1 to
+    0.2 %), where float32 levels would cost 0.5, 1 and 2 bits a coordinate. 16 bits are coarse far from zero, though:
+    at 4 bits the error of values about 10 or 100 with a spread of 1 grows by 10 % or fourfold; choose float32 there.
 
     Examples
     --------

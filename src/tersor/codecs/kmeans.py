@@ -1,7 +1,7 @@
 """k-means levels: the 2**bits levels nearest to this very input, and rounding to the nearest; biased.
 
-The optimum in one dimension is that of "Optimal and Approximate Adaptive Stochastic Quantization", Ben Basat,
-Ben-Itzhak, Mitzenmacher, Vargaftik, NeurIPS 2024, arXiv 2402.03158, with the squared distance to a cluster's mean as cost.
+Stuart P. Lloyd: "Least Squares Quantization in PCM", IEEE Transactions on Information Theory 28(2), 1982 (the problem).
+In one dimension its optimum can be found: `tersor.quantize.adaptive`.
 """
 
 from dataclasses import dataclass

@@ -6,6 +6,13 @@
 namespace tersor {
 namespace {
 
+// Lane l of the result is lane l - 1; lane 0 stays.
+template <int... L>
+TERSOR_INLINE F lane_before(F v, std::integer_sequence<int, L...>) {
+  return __builtin_shufflevector(v, v, (L > 0 ? L - 1 : 0)...);
+}
+TERSOR_INLINE F lane_before(F v) { return lane_before(v, std::make_integer_sequence<int, kLanes>{}); }
+
 // One unit's tables, ascending; what is beyond its 2^Bits levels is padding that no code reaches.
 struct LevelTables {
   alignas(64) float search[256 + 16];  // levels, or for nearest rounding the thresholds
@@ -14,46 +21,46 @@ struct LevelTables {
   alignas(64) float widths[256 + 16];  // upper[k] - upper[k - 1], 0 for k = 0
   float low, high;                     // the ends
   float up, smaller;                   // powers of two: for differences; from there to what is about 1 and squared
-  double t;                            // their product
+  double back;                         // 1 over their product
 };
 
 template <int Bits, bool Stochastic>
 TERSOR_INLINE void make_tables(const f32u *levels, LevelTables &made) {
   constexpr int kSize = 1 << Bits, kPadded = kSize < kLanes ? kLanes : kSize;
-  if constexpr (kSize < kLanes) std::memset(made.search, 0, sizeof(F));
+  F first = {};  // kept in a register: a load across stores waits for them
+#if defined(__AVX512F__)
+  first = (F)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << (kSize < 16 ? kSize : 16)) - 1), levels);
+  store(made.search, first);
+  if constexpr (kSize > kLanes) std::memcpy(made.search + kLanes, levels + kLanes, (kSize - kLanes) * 4);
+#else
+  if constexpr (kSize < kLanes) store(made.search, first);
   std::memcpy(made.search, levels, kSize * 4);
-  I best = {};
-  for (int i = 0; i < kPadded; i += kLanes) best = greater(best, load_bits(made.search + i) & all(INT32_MAX));
-  std::int32_t most = 0;
+  first = load(made.search);
+#endif
+  I best = (I)first & all(INT32_MAX);
+  for (int i = kLanes; i < kPadded; i += kLanes) best = greater(best, load_bits(made.search + i) & all(INT32_MAX));
   if constexpr (kLanes == 16) best = greater(best, (I)swap_lanes<kLanes == 16 ? 8 : 1>((F)best));
   if constexpr (kLanes >= 8) best = greater(best, (I)swap_lanes<kLanes >= 8 ? 4 : 1>((F)best));
   best = greater(best, (I)swap_lanes<2>((F)best));
   best = greater(best, (I)swap_lanes<1>((F)best));
-  most = best[0];
+  const std::int32_t most = best[0];
   // 2^(e - 1) <= largest magnitude < 2^e; 0 for zeros.
   const int e = most == 0 ? 0 : most >= 1 << 23 ? (most >> 23) - 126 : -117 - __builtin_clz(static_cast<u32>(most));
   const int t = -e > 127 ? 127 : -e < -126 ? -126 : -e;
   const int up = !Stochastic ? t : 126 - e > 127 ? 127 : 126 - e < -2 ? -2 : 126 - e;
   made.up = power_of_two(up);
   made.smaller = power_of_two(t - up);
-  made.t = static_cast<double>(power_of_two(t));
+  made.back = static_cast<double>(power_of_two(-t));
   made.low = levels[0];
   made.high = levels[kSize - 1];
   const F factor = all(made.up);
-  for (int i = 0; i < kPadded; i += kLanes) store(made.upper + i, load(made.search + i) * factor);
+  first = first * factor;
+  store(made.upper, first);
+  for (int i = kLanes; i < kPadded; i += kLanes) store(made.upper + i, load(made.search + i) * factor);
   if constexpr (Stochastic) {
-    for (int i = 0; i < kPadded; i += kLanes) {
-      F before;
-      if (i == 0) {
-        float first[kLanes];
-        first[0] = made.upper[0];
-        std::memcpy(first + 1, made.upper, sizeof first - 4);
-        before = load(first);
-      } else {
-        before = load(made.upper + i - 1);
-      }
-      store(made.widths + i, load(made.upper + i) - before);
-    }
+    store(made.widths, first - lane_before(first));
+    for (int i = kLanes; i < kPadded; i += kLanes)
+      store(made.widths + i, load(made.upper + i) - load(made.upper + i - 1));
   } else {
     float next = __builtin_inff();
     for (int k = kSize - 1; k >= 0; --k) {
@@ -170,8 +177,8 @@ TERSOR_INLINE void round_unit(const f32u *x, i64 n, const u32 *words, const Leve
       store(tail_energies + p * kLanes, scaled * scaled);
     }
   }
-  sums[0] = errors.total(tail_errors, count) / tables.t / tables.t;
-  sums[1] = energies.total(tail_energies, count) / tables.t / tables.t;
+  sums[0] = errors.total(tail_errors, count) * tables.back * tables.back;
+  sums[1] = energies.total(tail_energies, count) * tables.back * tables.back;
 }
 
 template <int Bits, bool Stochastic>

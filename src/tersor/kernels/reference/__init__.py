@@ -10,9 +10,9 @@ from tersor.kernels.reference.half import first_nonfinite, half_decode, half_enc
 from tersor.kernels.reference.int4 import int4_decode, int4_encode
 from tersor.kernels.reference.int8 import int8_decode, int8_encode
 from tersor.kernels.reference.key_histogram import key_gather, key_histogram
+from tersor.kernels.reference.level_codes import levels_decode, levels_encode
 from tersor.kernels.reference.level_rows import optimal_rows
 from tersor.kernels.reference.level_search import optimal_path
-from tersor.kernels.reference.level_codes import levels_decode, levels_encode
 from tersor.kernels.reference.microscaling import mx_decode, mx_encode
 from tersor.kernels.reference.quicfl import quicfl_add, quicfl_decode, quicfl_encode
 from tersor.kernels.reference.random import philox

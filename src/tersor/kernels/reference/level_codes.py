@@ -1,4 +1,4 @@
-"""Levels of each unit's own: stochastic or nearest rounding onto an ascending table, and looking values up, in NumPy."""
+"""Levels of each unit's own: stochastic or nearest rounding onto a table, and looking values up, in NumPy."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def levels_encode(
 
 def _search(rows: NDArray[np.float32], table: NDArray[np.float32], bits: int, above: Any) -> NDArray[np.int64]:
     """Return how many of the first 2**bits - 1 entries of a row's ascending table are below its values."""
-    code = np.zeros(rows.shape, np.int64)
+    code: NDArray[np.int64] = np.zeros(rows.shape, np.int64)
     for step in (1 << b for b in reversed(range(bits))):
         code += above(rows, np.take_along_axis(table, code + (step - 1), 1)) * step
     return code
@@ -83,11 +83,13 @@ def _search(rows: NDArray[np.float32], table: NDArray[np.float32], bits: int, ab
 
 def _exponent(tables: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return e with 2**(e - 1) <= the largest magnitude < 2**e, 0 for zeros."""
-    return np.frexp(np.max(np.abs(tables), axis=1).astype(np.float64))[1].astype(np.int64)
+    made: NDArray[np.int64] = np.frexp(np.max(np.abs(tables), axis=1).astype(np.float64))[1].astype(np.int64)
+    return made
 
 
 def _power(exponent: NDArray[np.int64]) -> NDArray[np.float32]:
-    return np.ldexp(np.float32(1), exponent.astype(np.int32)).astype(np.float32)[:, None]
+    made: NDArray[np.float32] = np.ldexp(np.float32(1), exponent.astype(np.int32)).astype(np.float32)
+    return made[:, None]
 
 
 def _at_random(
