@@ -49,6 +49,7 @@ SPECS = [
     "sq:4,rotations=2",
     "sq:3,dither=subtractive,rotations=1",
     "asq:2",
+    "asq:2,shared=3",
     "asq:3,block=32,level_dtype=float16",
     "asq:1,block=8,level_dtype=bfloat16",
     "kmeans:2",

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tersor.kernels import ops
-from tersor.kernels.reference.level_rows import scale_of
+from tersor.kernels.reference.shared_codes import means
 from tersor.quantize import adaptive
 from tersor.quantize.adaptive import _check_finite, _data, _weights
 
@@ -133,7 +133,8 @@ def _of_rows(rows: NDArray[Any], start: NDArray[Any], shared: int, weights: F64 
     else:
         order = np.argsort(rows[0], kind="stable")
         ordered, w = rows[:, order].astype(np.float64), weights[order]
-    scale = np.array([[scale_of(float(max(abs(row[0]), abs(row[-1]))))] for row in ordered]).reshape(-1, 1)
+    magnitude = np.maximum(np.abs(ordered[:, :1]), np.abs(ordered[:, -1:]))
+    scale = np.ldexp(1.0, np.minimum(-np.frexp(magnitude)[1], 1000))  # a power of two: 1/2 <= magnitude < 1
     first = np.ascontiguousarray(begin, np.float64) * scale
     v = first.copy()
     ops.current().shared_search(
@@ -183,17 +184,6 @@ def _rounded(v: F64, begin: NDArray[Any], shared: int) -> NDArray[Any]:
             made[:, -1] = np.where(below > 0, upper, made[:, -1])
         lost = ~np.isfinite(made).all(axis=1)
     made[lost] = begin[lost]
-    return made
-
-
-def means(v: NDArray[Any], shared: int) -> F64:
-    """Return t_0, t_1, ...: the means of the windows of `shared` values along the last axis of `v`, in float64."""
-    count = v.shape[-1] - shared + 1
-    first = v[..., :count].astype(np.float64)
-    total = np.zeros(first.shape)
-    for i in range(1, shared):
-        total += v[..., i : i + count] - first
-    made: F64 = first + total / shared  # equal values have just their mean
     return made
 
 

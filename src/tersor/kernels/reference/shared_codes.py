@@ -85,7 +85,8 @@ def shared_encode(
     for begin, m, n in ((0, count, unit), (count * unit, int(len(x) > count * unit), len(x) - count * unit)):
         if not m * n:
             continue
-        rows, h, drawn = (a[begin : begin + m * n].reshape(m, n) for a in (x, shared_draws, u))
+        rows, drawn = (a[begin : begin + m * n].reshape(m, n) for a in (x, u))
+        h = shared_draws[begin : begin + m * n].reshape(m, n)
         k = begin // unit
         tables = levels[k * n_levels : (k + m) * n_levels].reshape(m, n_levels)
         # Differences of values below 2**126: they cannot overflow, and denormals become normal.
