@@ -25,7 +25,8 @@ from tersor.quantize import shared_levels
 from tersor.registry import register
 from tersor.units import Units
 
-_TURN = struct.Struct("<B")  # what is added to the shared numbers: the sender's number, mod `shared`
+_TURN = struct.Struct("<B")  # what is added to the numbers of codebooks that senders draw alike
+_APART = (0, 4, 2, 6, 1, 5, 3, 7)  # turns in the order of senders: the first few are far from one another
 _NONE = np.zeros(0, np.uint8)
 
 
@@ -106,7 +107,10 @@ class ASQ(UnitLevels):
         return super().layout(units, dtype, fields)
 
     def _fields(self, job: Job) -> bytes:
-        return _TURN.pack(job.sender % self.shared) if self.shared > 1 else b""
+        return _TURN.pack(self._turn(job)) if self.shared > 1 else b""
+
+    def _turn(self, job: Job) -> int:
+        return [turn for turn in _APART if turn < self.shared][job.sender % self.shared]
 
     def _search(self, x: NDArray[np.float32], units: Units) -> NDArray[np.float32]:
         if self.shared == 1:
@@ -146,7 +150,7 @@ class ASQ(UnitLevels):
             job.key,
             job.start,
             job.units.by_rows,
-            job.sender % self.shared,
+            self._turn(job),
             job.private,
             job.word,
             codes,
