@@ -76,7 +76,15 @@ class ASQ(UnitLevels):
     (4.1, True)
     """
 
-    examples: ClassVar[tuple[str, ...]] = ("asq:2", "asq:3", "asq:4", "asq:6", "asq:8")
+    examples: ClassVar[tuple[str, ...]] = (
+        "asq:2",
+        "asq:3",
+        "asq:4",
+        "asq:6",
+        "asq:8",
+        "asq:2,shared=2",
+        "asq:4,shared=2",
+    )
     claims: ClassVar[Claims] = Claims(
         unbiased=True,
         row_addressable=True,
