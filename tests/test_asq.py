@@ -138,6 +138,13 @@ def test_levels_at_the_ends_of_float32():
             assert abs(up - p) <= 4 * np.sqrt(p * (1 - p) / 400)
 
 
+def test_no_level_is_minus_zero():
+    for x in (np.array([-0.0, 1, 2]), np.array([0.0, -0.0, -3, -0.0] * 9), -np.zeros(40)):
+        for spec in ("asq:2", "kmeans:1", "asq:1,block=16", "asq:2,method=histogram"):
+            levels = levels_of(tersor.get_codec(spec).encode(x.astype(np.float32), seed=1))
+            assert not np.signbit(levels[levels == 0]).any()
+
+
 def test_nearest_goes_up_on_a_tie():
     x = np.array([0, 1, 4, 1, 1, 0.5, 2.5, 0.49], np.float32)
     codes = np.zeros(2, np.uint8)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "workspace.h"
 
 namespace tersor {
 namespace {
@@ -114,28 +115,38 @@ class Search {
   }
 
   void prepare() {
-    const auto n = static_cast<std::size_t>(p_.n);
-    moments_.resize(n);
-    start_.resize(n);
-    best_.resize(n);
-    before_.resize(n);
-    for (std::size_t i = 0; i < n; ++i) moments_[i] = p_.counts[i] * p_.points[i] - p_.sums[i];
+    const i64 n = p_.n, room = (n + 7) / 8 * 8;
+    if (n <= kFewNodes) {
+      double *to = copies_.get(3 * room);
+      for (const f64u **from : {&p_.points, &p_.counts, &p_.sums}) {
+        std::fill(std::copy(*from, *from + n, to), to + room, 0.0);
+        *from = to;
+        to += room;
+      }
+    }
+    double *moments = moments_.get(room), *best = best_.get(room);
+    start_.get(room);
+    std::fill(before_.get(room), before_.get(room) + room, 0);
+    for (i64 i = 0; i < n; ++i) moments[i] = p_.counts[i] * p_.points[i] - p_.sums[i];
+    std::fill(moments + n, moments + room, 0.0);
+    std::fill(best + n, best + room, 0.0);
   }
 
   Path priced(double price) {
-    kernels().price_nodes(p_, price, {moments_.data(), start_.data(), best_.data(), before_.data()});
+    const u32 *before = before_.get(p_.n);
+    kernels().price_nodes(p_, price, {moments_.data(), start_.get(p_.n), best_.get(p_.n), before_.get(p_.n)});
     Path path;
     path.price = price;
-    for (i64 j = p_.n - 1; j; j = before_[static_cast<std::size_t>(j)]) path.nodes.push_back(j);
+    for (i64 j = p_.n - 1; j; j = before[j]) path.nodes.push_back(j);
     path.nodes.push_back(0);
     std::reverse(path.nodes.begin(), path.nodes.end());
     return path;
   }
 
-  const LevelProblem &p_;
+  LevelProblem p_;
   i64 edges_;
-  std::vector<double> moments_, start_, best_;
-  std::vector<u32> before_;
+  Buffer<double> copies_, moments_, start_, best_;
+  Buffer<u32> before_;
 };
 
 }  // namespace

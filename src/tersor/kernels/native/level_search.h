@@ -7,6 +7,8 @@ namespace tersor {
 
 typedef double f64u __attribute__((aligned(1), may_alias));
 
+constexpr i64 kFewNodes = 256;  // up to which every candidate is tried
+
 // Candidates in ascending order, and mass, first and second moment of the data up to each, from any origin. An edge
 // costs, with clusters, the data's squared distance from their mean, else the variance of rounding to its two ends.
 struct LevelProblem {
@@ -15,7 +17,8 @@ struct LevelProblem {
   bool clusters;
 };
 
-// What a priced search writes, one value a node; `moments` is counts * points - sums.
+// What a priced search writes, one value a node; `moments` is counts * points - sums. Up to kFewNodes nodes all arrays, the
+// problem's too, have room for a multiple of 8.
 struct LevelNodes {
   const double *moments;
   double *start, *best;

@@ -9,7 +9,7 @@
 namespace tersor {
 namespace {
 
-constexpr i64 kFew = 256;  // nodes up to which every candidate is tried
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int kDoubles = kLanes / 2;
 typedef double D __attribute__((vector_size(kLanes * 4)));
 typedef double DU __attribute__((vector_size(kLanes * 4), aligned(1), may_alias));
@@ -97,12 +97,12 @@ struct PricedSearch {
     halve(middle, right);
   }
 
-  // Candidate k for all later nodes: the faster way round where nodes are few.
+  // Candidate k for all later nodes: the faster way round where nodes are few. Blocks always begin at the same nodes, so
+  // that what one candidate stores the next one loads whole; settled nodes have -infinity there and stay as they are.
   void offer(i64 k) const {
     const double start = nodes.start[k], xk = problem.points[k], mk = nodes.moments[k], nk = problem.counts[k],
                  bk = problem.sums[k];
-    i64 j = k + 1;
-    for (; j + kDoubles <= problem.n; j += kDoubles) {
+    for (i64 j = (k + 1) / kDoubles * kDoubles; j < problem.n; j += kDoubles) {
       D value;
       if constexpr (Clusters) {
         const D n = load_doubles(problem.counts + j) - nk, b = load_doubles(problem.sums + j) - bk;
@@ -112,45 +112,35 @@ struct PricedSearch {
       }
       keep_better(j, value, static_cast<u32>(k));
     }
-    for (; j < problem.n; ++j) {
-      double value;
-      if constexpr (Clusters) {
-        const double n = problem.counts[j] - nk, b = problem.sums[j] - bk;
-        value = start - b * b / (n > 0 ? n : 1.0);
-      } else {
-        value = (start - xk * nodes.moments[j]) + mk * problem.points[j];
-      }
-      if (value < nodes.best[j]) {
-        nodes.best[j] = value;
-        nodes.before[j] = static_cast<u32>(k);
-      }
-    }
   }
 
   __attribute__((always_inline)) void keep_better(i64 j, D value, u32 k) const {
-    const D best = load_doubles(nodes.best + j);
 #if defined(__AVX512F__)
-    const __mmask8 better = _mm512_cmp_pd_mask((__m512d)value, (__m512d)best, _CMP_LT_OQ);
-    _mm512_mask_storeu_pd(nodes.best + j, better, (__m512d)value);
-    _mm256_mask_storeu_epi32(nodes.before + j, better, _mm256_set1_epi32(static_cast<int>(k)));
+    const __m512d best = _mm512_loadu_pd(nodes.best + j);
+    const __mmask8 better = _mm512_cmp_pd_mask((__m512d)value, best, _CMP_LT_OQ);
+    __m256i *before = reinterpret_cast<__m256i *>(nodes.before + j);
+    _mm512_storeu_pd(nodes.best + j, _mm512_mask_mov_pd(best, better, (__m512d)value));
+    _mm256_storeu_si256(before, _mm256_mask_mov_epi32(_mm256_loadu_si256(before), better,
+                                                      _mm256_set1_epi32(static_cast<int>(k))));
 #else
-    (void)best;
-    for (int l = 0; l < kDoubles; ++l)
-      if (value[l] < nodes.best[j + l]) {
-        nodes.best[j + l] = value[l];
-        nodes.before[j + l] = k;
-      }
+    for (int l = 0; l < kDoubles; ++l) {
+      const bool better = value[l] < nodes.best[j + l];
+      nodes.best[j + l] = better ? value[l] : nodes.best[j + l];
+      nodes.before[j + l] = better ? k : nodes.before[j + l];
+    }
 #endif
   }
 
   void run() const {
-    for (i64 j = 0; j < problem.n; ++j) nodes.best[j] = std::numeric_limits<double>::infinity();
+    for (i64 j = 0; j < problem.n; ++j) nodes.best[j] = kInfinite;
     nodes.before[0] = 0;
     settle(0);
-    if (problem.n <= kFew) {
+    if (problem.n <= kFewNodes) {
+      nodes.best[0] = -kInfinite;
       for (i64 k = 0; k + 1 < problem.n; ++k) {
         offer(k);
         settle(k + 1);
+        nodes.best[k + 1] = -kInfinite;
       }
     } else {
       compare(problem.n - 1, 0, 0);
@@ -212,7 +202,7 @@ struct MiddleLevel {
 // Three or four levels of n sorted values x, with prefix sums from the first on: the places of those inside.
 void few_levels(const double *x, const double *sums, i64 n, i64 levels, i64 *places) {
   const MiddleLevel middle{x, sums, n - 1};
-  D cost, low = all_doubles(std::numeric_limits<double>::infinity());
+  D cost, low = all_doubles(kInfinite);
   N at, best{}, best_at{}, lane;
   for (int l = 0; l < kDoubles; ++l) lane[l] = l;
   if (levels == 3) {
@@ -220,7 +210,7 @@ void few_levels(const double *x, const double *sums, i64 n, i64 levels, i64 *pla
     places[0] = places[1] = at[0];
     return;
   }
-  double least = std::numeric_limits<double>::infinity();
+  double least = kInfinite;
   i64 begin = 0;
   for (; begin + kDoubles <= n; begin += kDoubles) {
     const N ki = lane + begin;
