@@ -223,8 +223,11 @@ class Near:
     error: float
 
 
-def search_near(x: NDArray[Any], s: int, weights: F64 | None, unbiased: bool) -> Near:
-    """Search over the edges of a histogram, and over the very values in cells that could cost much."""
+def search_near(x: NDArray[Any], s: int, weights: F64 | None, unbiased: bool, exact: bool = True) -> Near:
+    """Search over the edges of a histogram, and over the very values in cells that could cost much.
+
+    exact: levels on float64 values are these, not their rounding; one pass a level.
+    """
     y, scale, shift = x, 1.0, 0.0
     if x.dtype == np.float64:  # cells are those of float32
         _check_finite(x)
@@ -247,7 +250,7 @@ def search_near(x: NDArray[Any], s: int, weights: F64 | None, unbiased: bool) ->
     made = ((best + centre + shift) / scale).astype(x.dtype)
     if unbiased:
         made[0], made[-1] = found.ends if y is x else (x.min(), x.max())
-        if y is not x:  # a level on a float64 value stands for it, not for its rounding
+        if exact and y is not x:  # a level on a float64 value stands for it, not for its rounding
             moved = y - np.float32(centre)
             for i in range(1, len(best) - 1):
                 same = x[moved == best[i]]

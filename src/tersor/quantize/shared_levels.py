@@ -146,7 +146,7 @@ def _of_rows(rows: NDArray[Any], start: NDArray[Any], shared: int, weights: F64 
 
 
 def _of_histogram(x: NDArray[Any], s: int, weights: F64 | None, shared: int) -> NDArray[Any]:
-    near = adaptive.search_near(x, s, weights, True)
+    near = adaptive.search_near(x, s, weights, True, exact=shared == 1)
     begin = np.repeat(near.levels, shared)
     if shared == 1 or len(near.levels) < 2:
         return begin
@@ -157,6 +157,8 @@ def _of_histogram(x: NDArray[Any], s: int, weights: F64 | None, shared: int) -> 
     first = np.repeat((near.places * c.down - c.centre) * c.up, shared)
     v = first.copy()
     ops.current().shared_search(points, mass[full], len(points), v, len(v), shared, _SWEEPS)
+    if (v == first).all():  # perhaps without error, if levels are the values themselves
+        return np.repeat(adaptive.search_near(x, s, weights, True).levels, shared)
     made = np.where(v == first, begin, (c.value_of(v) + near.moved) / near.scale)
     rounded: NDArray[Any] = _rounded(made[None], begin[None], shared)[0]
     return rounded
