@@ -21,6 +21,7 @@ void shared_symbols(u64 key, u64 word, i64 n, int shared, int turn, u32 *h) {
 // One unit's tables: means of windows and levels, both times `up`.
 struct SharedTables {
   alignas(64) float thresholds[256 * kMostShared + 16];
+  alignas(64) float coarse[16 * kMostShared];        // the thresholds that decide the first 4 bits of a longer code
   alignas(64) float levels[256 * kMostShared + 16];  // times `smaller`, too
   float up, smaller;                                 // as in LevelTables
   double t;
@@ -47,6 +48,10 @@ void make_shared_tables(const f32u *v, int count, int shared, SharedTables &made
     for (int i = 1; i < shared; ++i) total += static_cast<double>(v[k + i]) - first;
     made.thresholds[k] = static_cast<float>((first + total / shared) * static_cast<double>(made.up));
   }
+  const int part = count / 16;  // a sixteenth of all codes of all codebooks
+  if (part > shared)
+    for (int k = 0; k < 15; ++k)
+      for (int h = 0; h < shared; ++h) made.coarse[k * shared + h] = made.thresholds[(k + 1) * part - shared + h];
 }
 
 // a + by where x > entry.
@@ -63,7 +68,10 @@ TERSOR_INLINE I add_above(I a, F x, F entry, int by) {
 template <int Bits, int Size>
 void shared_round_unit(const f32u *x, i64 n, const u32 *words, const u32 *h, int shared, const SharedTables &tables,
                        u8 *codes, double *sums) {
+  constexpr bool kInMemory = Size > 128;
+  constexpr int kFirst = kInMemory ? 4 : Bits;  // bits found by tables in registers
   const Table<Size> thresholds(tables.thresholds), levels(tables.levels);
+  const Table<kInMemory ? 128 : Size> nearest(kInMemory ? tables.coarse : tables.thresholds);
   const F low = all(tables.thresholds[0]), high = all(tables.thresholds[((1 << Bits) - 1) * shared]);
   const F up = all(tables.up), smaller = all(tables.smaller);
   LaneSum errors, energies;
@@ -72,12 +80,23 @@ void shared_round_unit(const f32u *x, i64 n, const u32 *words, const u32 *h, int
     value = value * up;
     value = value > low ? value : low;  // NaN becomes low
     value = value < high ? value : high;
-    I code = {}, at = *reinterpret_cast<const IU *>(symbols);  // at: code * shared + h
+    const I which = *reinterpret_cast<const IU *>(symbols);
+    I code = {}, at = which;  // at: code * shared + which
 #pragma GCC unroll 8
-    for (int by = 1 << (Bits - 1); by > 0; by /= 2) {
-      const F entry = thresholds[at + (by - 1) * shared];
+    for (int by = 1 << (kFirst - 1); by > 0; by /= 2) {
+      const F entry = nearest[at + (by - 1) * shared];
       at = add_above(at, value, entry, by * shared);
       code = add_above(code, value, entry, by);
+    }
+    if constexpr (kFirst < Bits) {
+      code <<= Bits - kFirst;
+      at = code * shared + which;
+#pragma GCC unroll 8
+      for (int by = 1 << (Bits - kFirst) >> 1; by > 0; by /= 2) {
+        const F entry = thresholds[at + (by - 1) * shared];
+        at = add_above(at, value, entry, by * shared);
+        code = add_above(code, value, entry, by);
+      }
     }
     const I none = code == 0;
     code -= none;
