@@ -79,10 +79,7 @@ def _search(problem: Problem, edges: int) -> tuple[I64, float]:
     few_cost, many_cost = problem.cost(few), problem.cost(many)
     few_price, many_price = np.inf, 0.0
     step = (last + 1) // max(_LEAST, _PER_EDGE * edges)
-    if step >= 4:
-        price = _search(problem.coarser(min(step, _STEP)), edges)[1]
-    else:
-        price = 2.0 * (few_cost - many_cost) / (float(edges) * edges * edges)
+    price = _search(problem.coarser(min(step, _STEP)), edges)[1] if step >= 4 else _first_price(problem, edges)
     turn = 0
     while len(few) - 1 != edges and few_cost > 0:
         turn += 1
@@ -105,6 +102,29 @@ def _search(problem: Problem, edges: int) -> tuple[I64, float]:
         ratio = n / edges
         price *= ratio * ratio * ratio
     return few, price
+
+
+def _first_price(problem: Problem, edges: int) -> float:
+    """Guess from the density of the data: with many edges they cost A / edges**2, so one more saves 2 A / edges**3.
+
+    A = (integral of density**(1/3))**3 / 6, or / 12 for clusters (P. F. Panter, W. Dite, 1951), over 16 runs of nodes.
+    """
+    last, total = len(problem.points) - 1, 0.0
+    for g in range(16):
+        k, j = last * g // 16, last * (g + 1) // 16
+        width = float(problem.points[j] - problem.points[k])
+        total += cube_root(float(problem.counts[j] - problem.counts[k]) * width * width)
+    return total * total * total / (6.0 if problem.clusters else 3.0) / (float(edges) * edges * edges)
+
+
+def cube_root(v: float) -> float:
+    """Return about the cube root of v, 0 if it is not positive: five steps of Newton's from a power of two above."""
+    if not v > 0:
+        return 0.0
+    y = float(np.ldexp(1.0, -(-int(np.frexp(v)[1]) // 3)))
+    for _ in range(5):
+        y = (2.0 * y + v / (y * y)) / 3.0
+    return y
 
 
 def _spliced(few: I64, many: I64, edges: int) -> I64:
