@@ -29,6 +29,7 @@ from rotated_cases import (  # noqa: F401
     case_rotate_units,
     case_unrotate_units,
 )
+from shared_cases import case_shared_decode, case_shared_encode, case_shared_search  # noqa: F401
 from uniform_levels_cases import (  # noqa: F401
     case_join_symbols,
     case_split_symbols,

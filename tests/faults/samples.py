@@ -53,6 +53,7 @@ SPECS = [
     "ecasq:2",
     "ecasq:3,block=256,max_levels=9",
     "asq:2",
+    "asq:2,shared=3",
     "asq:3,block=32,level_dtype=float16",
     "asq:1,block=8,level_dtype=bfloat16",
     "kmeans:2",

@@ -23,6 +23,8 @@
 #include "rans.h"
 #include "rotated.h"
 #include "rotation.h"
+#include "shared_codes.h"
+#include "shared_levels.h"
 #include "uniform.h"
 
 using namespace tersor;
@@ -349,6 +351,32 @@ void fuzz_levels(Random &r) {
   });
 }
 
+// As fuzz_levels, with shared randomness; and the search, from points and levels of any order.
+void fuzz_shared(Random &r) {
+  const int bits = 1 + static_cast<int>(r.below(8)), shared = 2 + static_cast<int>(r.below(7));
+  const bool by_rows = r.one_in(2), add = r.one_in(2), some = r.one_in(3);
+  const i64 unit = 1 + (r.one_in(4) ? a_size(r, 12000) : a_size(r, 400));
+  const i64 d = r.one_in(4) ? unit : by_rows ? unit * r.below(9) : a_size(r, 9000);
+  const i64 units = d == 0 ? 0 : (d - 1) / unit + 1;
+  Block<float> levels = floats(r, (units * shared) << bits), x = floats(r, d), out = floats(r, d);
+  Block<u8> codes(r, stream_bytes(d, unit, bits)), present(r, units);
+  const SharedDraws draws{r.next(), r.next(), shared, static_cast<int>(r.below(shared)), by_rows};
+  const double weight = hostile_double(r);
+  const u64 start = r.next() >> 1, first = r.next() >> 1;
+  both(r, "shared_decode", out, [&](char *to) {
+    shared_decode(draws, codes.as<u8>(), d, unit, levels.as<f32u>(), bits, start, weight, add,
+                  some ? present.as<u8>() : nullptr, reinterpret_cast<f32u *>(to));
+  });
+  both(r, "shared_encode", codes, [&](char *to) {
+    shared_encode(draws, x.as<f32u>(), d, unit, levels.as<f32u>(), bits, start, first, reinterpret_cast<u8 *>(to));
+  });
+  const i64 size = 1 + a_size(r, 60), count = 2 * shared + r.below(9);
+  std::vector<double> points(static_cast<std::size_t>(3 * size)), v(static_cast<std::size_t>(3 * count));
+  for (double &value : points) value = hostile_double(r);
+  for (double &value : v) value = hostile_double(r);
+  shared_search(points.data(), nullptr, 3, size, v.data(), count, shared, 3);
+}
+
 // What the coder made, then some bytes changed or cut, or bytes of no meaning. The output of refused bytes does not count.
 void fuzz_rans(Random &r) {
   const int bits = kRansMinBits + static_cast<int>(r.below(kRansMaxBits));
@@ -397,7 +425,7 @@ int main(int argc, char **argv) {
   const auto begun = std::chrono::steady_clock::now();
   for (long long i = 0; i < count; ++i) {
     Random r{seed * 0x2545f4914f6cdd1d + static_cast<u64>(i)};  // any one input again: its i, here
-    switch (r.below(19)) {
+    switch (r.below(20)) {
       case 0: fuzz_sq(r); break;
       case 1: fuzz_sq_add(r); break;
       case 2: fuzz_int8(r); break;
@@ -413,6 +441,7 @@ int main(int argc, char **argv) {
       case 12: fuzz_dither(r); break;
       case 13: fuzz_unrotate(r); break;
       case 14: fuzz_levels(r); break;
+      case 15: fuzz_shared(r); break;
       default: fuzz_eden(r);
     }
   }

@@ -49,6 +49,7 @@ SPECS = [
     "asq:3",
     "asq:2,block=64,level_dtype=float16",
     "kmeans:3",
+    "asq:2,shared=3",
 ]
 
 

@@ -18,8 +18,8 @@ from tersor.kernels import ops
 from tersor.quantize import adaptive
 from tersor.units import Units
 
-_EXACT_BELOW = 4096  # "auto": levels of longer units come from a histogram
-_AT_ONCE = 1 << 20  # coordinates whose levels are searched, or levels that are checked, in one step
+EXACT_BELOW = 4096  # "auto": levels of longer units come from a histogram
+AT_ONCE = 1 << 20  # coordinates whose levels are searched, or levels that are checked, in one step
 _NONE = np.zeros(0, np.uint8)
 
 
@@ -50,6 +50,11 @@ class UnitLevels(Codec):
     def unit(self) -> int | None:
         return self.block if isinstance(self.block, int) else None
 
+    @property
+    def n_levels(self) -> int:
+        """Levels of a unit."""
+        return 1 << self.bits
+
     def held_as(self, length: int) -> str:
         """Return the type on the wire of the levels of units of `length` coordinates.
 
@@ -58,14 +63,13 @@ class UnitLevels(Codec):
         """
         if self.level_dtype != "auto":
             return self.level_dtype
-        n_levels = 1 << self.bits
-        return "float32" if length >= 256 * n_levels or length <= n_levels else "bfloat16"
+        return "float32" if length >= 256 * self.n_levels or length <= self.n_levels else "bfloat16"
 
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
         stride = packed_size(units.length, self.bits)
         nbytes = max(units.count - 1, 0) * stride + packed_size(units.last, self.bits)
         kind = np.dtype(SCALE_DTYPES[self.held_as(units.length)])
-        table = kind.itemsize << self.bits
+        table = kind.itemsize * self.n_levels
         return {
             "codes": PlaneSpec(self.bits, units.count, stride, nbytes),
             "levels": PlaneSpec(8 * kind.itemsize, units.count, table, units.count * table, kind.str),
@@ -73,36 +77,50 @@ class UnitLevels(Codec):
 
     def _encode(self, job: Job) -> Made:
         x, units = np.ascontiguousarray(job.host.float32()), job.units
-        layout = self.layout(units, job.host.dtype, b"")
+        layout, fields = self.layout(units, job.host.dtype, bytes(self.fields_size)), self._fields(job)
         codes, bad, lost = np.zeros(layout["codes"].nbytes, np.uint8), -1, np.zeros(units.count, np.bool_)
         try:
             best = self._search(x, units)
         except NonFiniteError:
             bad, lost = first_nonfinite(x), ~np.isfinite(largest(x, units))
             if not job.propagate:
-                return Made({name: np.zeros(plane.nbytes, np.uint8) for name, plane in layout.items()}, first_bad=bad)
+                planes = {name: np.zeros(plane.nbytes, np.uint8) for name, plane in layout.items()}
+                return Made(planes, fields, first_bad=bad)
             x = np.where(np.repeat(lost, units.length)[: units.size], np.float32(0), x)
             best = self._search(x, units)
         held = self.held_as(units.length)
-        wire = narrow(best, held, outward=self.stochastic)
+        wire = self._narrow(best, held, x, units)
         levels = widen(wire, held)
         if np.isinf(levels).any():
             unit = int(np.argmax(np.isinf(levels).any(axis=1)))
             raise RangeError(f"unit {unit}: a level does not fit in {held}; use another level_dtype, or scale down")
-        error, energy = ops.current().levels_encode(
-            x, units.length, levels.reshape(-1), self.bits, job.private, job.word, self.stochastic, codes
-        )
-        wire[lost] = narrow(np.full((1, 1), np.nan, np.float32), held, outward=False)
+        error, energy = self._round(job, x, levels.reshape(-1), codes)
+        wire[lost] = narrow(np.full((1, 1), np.nan, np.float32), held)
         planes = {"codes": codes, "levels": wire.reshape(-1).view(np.uint8)}
-        return Made(planes, error=None if bad >= 0 else error / energy if energy else 0.0, first_bad=bad)
+        return Made(planes, fields, None if bad >= 0 else error / energy if energy else 0.0, bad)
+
+    def _fields(self, job: Job) -> bytes:
+        return b""
+
+    def _narrow(self, best: NDArray[np.float32], held: str, x: NDArray[np.float32], units: Units) -> NDArray[Any]:
+        """Return levels as they go on the wire, shape (units, n_levels)."""
+        return narrow(best, held, outward=int(self.stochastic))
+
+    def _round(
+        self, job: Job, x: NDArray[np.float32], levels: NDArray[np.float32], codes: NDArray[np.uint8]
+    ) -> tuple[float, float]:
+        """Fill `codes`; return the squared error made and the energy of `x`."""
+        return ops.current().levels_encode(
+            x, job.units.length, levels, self.bits, job.private, job.word, self.stochastic, codes
+        )
 
     def _search(self, x: NDArray[np.float32], units: Units) -> NDArray[np.float32]:
         """Return the best levels of every unit, shape (units, 2**bits); one unit's do not depend on the others."""
         s = 1 << self.bits
         made = np.empty((units.count, s), np.float32)
-        for k, m, n in groups(units, _AT_ONCE // units.length):
+        for k, m, n in groups(units, AT_ONCE // units.length):
             rows = x[k * units.length :][: m * n].reshape(m, n)
-            if self.method == "exact" or (self.method == "auto" and n <= _EXACT_BELOW):
+            if self.method == "exact" or (self.method == "auto" and n <= EXACT_BELOW):
                 made[k : k + m] = adaptive.levels(rows, s, unbiased=self.stochastic, axis=-1)
                 continue
             for i, row in enumerate(rows):
@@ -123,19 +141,20 @@ class UnitLevels(Codec):
 
     def validate(self, enc: Encoded) -> None:
         values, held = enc.planes["levels"].values(), self.held_as(enc.units.length)
-        for begin in range(0, len(values), _AT_ONCE):  # whole units: a power of two of levels
-            table = widen(values[begin : begin + _AT_ONCE], held).reshape(-1, 1 << self.bits)
+        step = AT_ONCE // self.n_levels * self.n_levels
+        for begin in range(0, len(values), step):
+            table = widen(values[begin : begin + step], held).reshape(-1, self.n_levels)
             ascending = np.isfinite(table).all(axis=1) & (table[:, 1:] >= table[:, :-1]).all(axis=1)
             if not (ascending | np.isnan(table).all(axis=1)).all():
                 raise FormatError(f"{self.name}: the levels of a unit are not finite and ascending")
 
 
-def narrow(levels: NDArray[np.float32], dtype: str, *, outward: bool) -> NDArray[Any]:
+def narrow(levels: NDArray[np.float32], dtype: str, *, outward: int = 0) -> NDArray[Any]:
     """Round rows of ascending levels to the type on the wire: to nearest, ties to even.
 
-    With `outward` the first of a row is rounded down and the last up, as are those equal to it: what lies between the
-    levels then lies between the rounded ones. What is beyond float16 becomes infinite; bfloat16 does so only with
-    `outward`, else it saturates.
+    The `outward` first of a row are rounded down and as many last ones up, as are those equal to these: what lies
+    between the levels, or the means of so many, then lies between the rounded ones. What is beyond float16 becomes
+    infinite; bfloat16 does so only with `outward`, else it saturates.
     """
     if dtype == "float32":
         return levels.astype("<f4")
@@ -147,11 +166,11 @@ def narrow(levels: NDArray[np.float32], dtype: str, *, outward: bool) -> NDArray
     if outward:
         sign = np.uint16(0x8000)
         held = widen(bits if dtype == "bfloat16" else bits.view(np.float16), dtype)
-        last = levels == levels[:, -1:]
-        last[:, 0] = False
+        last, first = levels >= levels[:, -outward, None], np.s_[:, :outward]
+        last[first] = False
         bits = np.where(last & (held < levels), _next_up(bits), bits)
-        above = held[:, 0] > levels[:, 0]
-        bits[:, 0] = np.where(above, _next_up(bits[:, 0] ^ sign) ^ sign, bits[:, 0])
+        above = held[first] > levels[first]
+        bits[first] = np.where(above, _next_up(bits[first] ^ sign) ^ sign, bits[first])
     return bits.astype("<u2") if dtype == "bfloat16" else bits.view(np.float16).astype("<f2")
 
 

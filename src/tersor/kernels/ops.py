@@ -354,6 +354,45 @@ class Backend(Protocol):
         /,
     ) -> tuple[int, float]: ...
 
+    def shared_search(
+        self, points: F64, weights: F64, size: int, levels: F64, count: int, shared: int, sweeps: int, /
+    ) -> None: ...
+
+    def shared_encode(
+        self,
+        x: F32,
+        unit: int,
+        levels: F32,
+        bits: int,
+        shared: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        turn: int,
+        private: int,
+        first: int,
+        codes: U8,
+        /,
+    ) -> tuple[float, float]: ...
+
+    def shared_decode(
+        self,
+        codes: U8,
+        unit: int,
+        levels: F32,
+        bits: int,
+        shared: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        turn: int,
+        weight: float,
+        add: bool,
+        present: U8,
+        out: F32,
+        /,
+    ) -> None: ...
+
 
 _MODULES = {"reference": "tersor.kernels.reference", "native": "tersor.kernels._native"}
 _current: tuple[str, Backend] | None = None

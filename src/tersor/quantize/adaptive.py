@@ -138,7 +138,8 @@ def solve(
         return Solution(flat.copy(), 0.0)
     if method == "exact" or (method == "auto" and len(flat) <= _EXACT_BELOW):
         return _exact(flat, s, w, unbiased)
-    return _near(flat, s, w, unbiased)
+    near = search_near(flat, s, w, unbiased)
+    return Solution(np.unique(near.levels), near.error)
 
 
 def _data(x: ArrayLike, s: int, method: str, unbiased: bool) -> tuple[NDArray[Any], tuple[int, ...]]:
@@ -198,8 +199,35 @@ def _best(c: Candidates, s: int, unbiased: bool) -> tuple[F64, float]:
     return np.unique(c.value_of(means)), c.error_of(error)
 
 
-def _near(x: NDArray[Any], s: int, weights: F64 | None, unbiased: bool) -> Solution:
-    """Search over the edges of a histogram, and over the very values in cells that could cost much."""
+@dataclass(frozen=True)
+class Near:
+    """What a search over a histogram found: in values of the data, and as values of `candidates`.
+
+    Attributes
+    ----------
+    levels : ndarray of float32 or float64, shape (k,)
+        Ascending levels; some may be equal.
+    candidates : Candidates
+        Of ``x * scale - moved``.
+    places : ndarray of float64, shape (k,)
+        The levels among them.
+    scale, moved, error : float
+        What was done to x; the error of `levels`.
+    """
+
+    levels: NDArray[Any]
+    candidates: Candidates
+    places: F64
+    scale: float
+    moved: float
+    error: float
+
+
+def search_near(x: NDArray[Any], s: int, weights: F64 | None, unbiased: bool, exact: bool = True) -> Near:
+    """Search over the edges of a histogram, and over the very values in cells that could cost much.
+
+    exact: levels on float64 values are these, not their rounding; one pass a level.
+    """
     y, scale, shift = x, 1.0, 0.0
     if x.dtype == np.float64:  # cells are those of float32
         _check_finite(x)
@@ -213,21 +241,23 @@ def _near(x: NDArray[Any], s: int, weights: F64 | None, unbiased: bool) -> Solut
         centre = 0.0  # a difference overflowed
         found = _candidates.histogram(y, centre, weights)
         assert found is not None, "x is finite"
-    best, error = _best(found.candidates(), s, unbiased)
+    candidates = found.candidates()
+    best, error = _best(candidates, s, unbiased)
     exactly = _heavy_values(y, centre, found, error / s * _HEAVY, weights)
     if exactly is not None:
-        best, error = _best(found.candidates(exactly), s, unbiased)
+        candidates = found.candidates(exactly)
+        best, error = _best(candidates, s, unbiased)
     made = ((best + centre + shift) / scale).astype(x.dtype)
     if unbiased:
         made[0], made[-1] = found.ends if y is x else (x.min(), x.max())
-        if y is not x:  # a level on a float64 value stands for it, not for its rounding
+        if exact and y is not x:  # a level on a float64 value stands for it, not for its rounding
             moved = y - np.float32(centre)
             for i in range(1, len(best) - 1):
                 same = x[moved == best[i]]
                 if len(same):
                     made[i] = same.max()
         made = np.clip(made, made[0], made[-1])
-    return Solution(np.unique(made), error / scale / scale)
+    return Near(made, candidates, best, scale, centre + shift, error / scale / scale)
 
 
 def _heavy_values(

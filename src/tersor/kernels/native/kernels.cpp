@@ -17,6 +17,7 @@
 #include "mx_kernels.h"
 #include "philox.h"
 #include "rans_kernels.h"
+#include "shared_codes_kernels.h"
 #include "quicfl_kernels.h"
 #include "uniform_kernels.h"
 #include "uniform_levels_kernels.h"
@@ -79,6 +80,9 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     joint_search,
     coded_search,
     pair_search,
+    shared_symbols,
+    shared_round,
+    shared_expand,
 };
 
 }  // namespace tersor

@@ -60,6 +60,12 @@ struct Zones {
 };
 
 struct EntropyProblem;  // entropy.h
+// What codes with shared randomness are drawn from: the stream of the codebooks' numbers, and the sender's own.
+struct SharedDraws {
+  u64 key, private_key;
+  int shared, turn;  // number of codebooks; what is added to all numbers
+  bool by_rows;      // every unit uses the numbers from the first on
+};
 
 struct Kernels {
   const char *name;
@@ -115,6 +121,11 @@ struct Kernels {
   i64 (*coded_search)(const EntropyProblem &p, const double *lengths, const std::int32_t *from, const std::int32_t *to,
                       i64 levels, double *room, std::int32_t *path, double *minimum);
   i64 (*pair_search)(const EntropyProblem &p, double *room, std::int32_t *path, double *minimum);
+  void (*shared_symbols)(u64 key, u64 word, i64 n, int shared, int turn, u32 *h);
+  void (*shared_round)(const SharedDraws &draws, const f32u *x, i64 units, i64 n, const f32u *levels, int bits,
+                       u64 symbol, u64 word, u8 *codes, double *sums);
+  void (*shared_expand)(int bits, int shared, const float *table, const u8 *plain, i64 n, const u32 *h, bool add,
+                        f32u *out);
 };
 
 }  // namespace tersor

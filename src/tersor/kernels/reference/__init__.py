@@ -20,6 +20,8 @@ from tersor.kernels.reference.quicfl import quicfl_add, quicfl_decode, quicfl_en
 from tersor.kernels.reference.random import philox
 from tersor.kernels.reference.rans import count_symbols, rans_decode, rans_encode
 from tersor.kernels.reference.rotated import rotate_units, unrotate_units
+from tersor.kernels.reference.shared_codes import shared_decode, shared_encode
+from tersor.kernels.reference.shared_levels import shared_search
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 from tersor.kernels.reference.uniform_levels import join_symbols, split_symbols, uniform_counts, uniform_indices
 
@@ -63,6 +65,9 @@ __all__ = [
     "rans_encode",
     "rotate",
     "rotate_units",
+    "shared_decode",
+    "shared_encode",
+    "shared_search",
     "split_symbols",
     "sq_add",
     "sq_decode",
