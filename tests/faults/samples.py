@@ -51,7 +51,7 @@ SPECS = [
     "ecuq:2",
     "ecuq:9,block=65536",
     "ecasq:2",
-    "ecasq:3,block=256,max_levels=9",
+    "ecasq:3,block=65536,max_levels=9",
     "asq:2",
     "asq:2,shared=3",
     "asq:3,block=32,level_dtype=float16",
