@@ -7,8 +7,7 @@ import pytest
 
 import tersor
 from tersor import rng
-from tersor.codecs.scale_types import widen
-from tersor.codecs.unit_levels import _next_up, narrow
+from tersor.codecs import level_grid
 from tersor.coding import bits as bit_stream
 from tersor.quantize import adaptive
 
@@ -19,8 +18,8 @@ def normal(n, seed=0):
 
 def levels_of(enc, unit=0):
     """The 2**bits levels of a unit, float64."""
-    held = enc.codec.held_as(enc.units.length)
-    table = widen(enc.planes["levels"].values(), held).reshape(-1, 1 << enc.codec.bits)
+    planes = {name: plane.values() for name, plane in enc.planes.items() if name != "codes"}
+    table = level_grid.widen(planes, 1 << enc.codec.bits, enc.codec.held_as(enc.units.length))
     return table[unit].astype(np.float64)
 
 
@@ -37,7 +36,7 @@ def neighbours(x, levels):
 
 
 def test_codes_are_what_format_md_says():
-    for spec in ("asq:1", "asq:4", "asq:3,block=50,level_dtype=float32", "asq:8,level_dtype=float16"):
+    for spec in ("asq:1", "asq:4", "asq:3,block=50,level_dtype=float32", "asq:8,level_dtype=uint8"):
         x = normal(330)
         enc = tersor.get_codec(spec).encode(x, seed=4, sender=2, start=4000)
         u = rng.uniform(rng.mix64(4, sender=2), rng.ROUNDING, 4000, len(x)).astype(np.float64)
@@ -52,7 +51,7 @@ def test_codes_are_what_format_md_says():
             assert np.array_equal(decoded, levels[expected].astype(np.float32))
 
 
-CASES = [("asq:2", "normal"), ("asq:4", "lognormal"), ("asq:3,level_dtype=float16", "normal"), ("asq:1", "lognormal")]
+CASES = [("asq:2", "normal"), ("asq:4", "lognormal"), ("asq:3,level_dtype=uint8", "normal"), ("asq:1", "lognormal")]
 
 
 @pytest.mark.parametrize(("spec", "law"), CASES)
@@ -83,7 +82,7 @@ def test_the_least_error_of_the_specification(bits, best):
     x = normal(4096)
     enc = tersor.get_codec(f"asq:{bits},level_dtype=float32,method=exact").encode(x, seed=1)
     assert adaptive.expected_error(x, levels_of(enc)) == pytest.approx(best, rel=1e-6)
-    for held, most in (("float16", 1.001), ("bfloat16", 1.01)):
+    for held, most in (("uint16", 1.0002), ("uint8", 1.03)):
         enc = tersor.get_codec(f"asq:{bits},level_dtype={held}").encode(x, seed=1)
         assert best * 0.999 < adaptive.expected_error(x, levels_of(enc)) < best * most
 
@@ -97,9 +96,9 @@ def test_kmeans_is_the_least_squared_error(bits, best):
 
 
 def test_the_error_is_that_of_the_message():
-    for spec in ("asq:2", "asq:4,block=100", "kmeans:3", "kmeans:5,block=64,level_dtype=float16"):
+    for spec in ("asq:2", "asq:4,block=100", "kmeans:3", "kmeans:5,block=64,level_dtype=uint8"):
         codec = tersor.get_codec(spec)
-        huge = normal(300) * np.float32(1e4 if "float16" in spec else 1e30)
+        huge = normal(300) * np.float32(1e30)
         for x, axis in ((normal(9001), None), (normal(700).reshape(5, 140) + 3, -1), (huge, None)):
             enc = codec.encode(x, seed=3, axis=axis)
             assert enc.error == pytest.approx(tersor.nmse(x, codec.decode(enc)), rel=1e-5)
@@ -116,7 +115,7 @@ def test_what_is_a_level_is_exact():
             assert np.array_equal(codec.decode(enc), x.astype(np.float32)) and enc.error == 0
             if len(x):
                 assert codes_of(enc).max(initial=0) < max(len(np.unique(x)), 1), "a padded level was used"
-        # "auto": rows of no more coordinates than levels, and values that 16 bits hold.
+        # "auto": rows of no more coordinates than levels, and values that steps hold.
         rows = normal(36).reshape(9, 4)
         assert np.array_equal(tersor.roundtrip(rows, name, axis=-1), rows)
         assert np.array_equal(tersor.roundtrip(few, name), few)
@@ -153,62 +152,70 @@ def test_nearest_goes_up_on_a_tie():
     assert bit_stream.unpack(codes[None], 2, 8)[0].tolist() == [0, 1, 2, 1, 1, 1, 2, 0]
 
 
-def test_levels_of_16_bits_are_rounded_outwards_at_the_ends():
+def test_steps_between_the_ends():
     g = np.random.default_rng(2)
-    made = np.sort(g.standard_normal((300, 8)) * 10.0 ** g.uniform(-45, 3, (300, 1)), axis=1).astype(np.float32)
+    made = np.sort(g.standard_normal((300, 8)) * 10.0 ** g.uniform(-45, 38, (300, 1)), axis=1).astype(np.float32)
     made[:50, 3:] = made[:50, 3:4]  # padded
     made[:10] = made[:10, :1]
-    for dtype in ("float16", "bfloat16"):
-        held = widen(narrow(made, dtype, outward=True), dtype)
-        nearest = widen(narrow(made, dtype, outward=False), dtype)
-        assert (held[:, 0] <= made[:, 0]).all() and (held[:, -1] >= made[:, -1]).all()
-        assert (held[:, 1:] >= held[:, :-1]).all()
-        inner = made != made[:, -1:]
-        inner[:, 0] = False
-        assert np.array_equal(held[inner], nearest[inner])
-        bits = np.ascontiguousarray(narrow(made, dtype, outward=False)[:, -1])
-        beyond = widen(_next_up(bits.view(np.uint16)).view(bits.dtype), dtype)
-        assert ((held[:, -1] == nearest[:, -1]) | (held[:, -1] == beyond)).all()
-    assert np.array_equal(narrow(made, "float32", outward=True), made)
+    made[50:60, 0], made[60:70, -1], made[70:80, :4] = -3e38, 3.4e38, made[70:80, :1]
+    made += np.float32(0)
+    for dtype in ("uint16", "uint8"):
+        steps = level_grid.STEPS[dtype]
+        for outward in (0, 1, 2, 3):
+            held = level_grid.widen(level_grid.narrow(made, dtype, outward=outward), 8, dtype)
+            assert np.array_equal(held[:, [0, -1]], made[:, [0, -1]])
+            assert (held[:, 1:] >= held[:, :-1]).all()
+            width = made[:, -1:].astype(np.float64) - made[:, :1]
+            off = held - made.astype(np.float64)
+            least = width / steps * (0.5000001 if outward < 2 else 1.0000001) + np.spacing(np.abs(held)).astype(float) / 2
+            assert (np.abs(off) <= least).all()
+            assert (off[:, :outward] <= 0).all() and (off[:, 8 - outward :] >= 0).all()
+    assert np.array_equal(level_grid.narrow(made, "float32", outward=2)["levels"].reshape(made.shape), made)
 
 
-@pytest.mark.parametrize(("dtype", "wire"), [("float16", "<f2"), ("bfloat16", "<u2")])
-def test_the_next_number_of_every_pattern(dtype, wire):
-    bits = np.arange(1 << 16).astype(np.uint16)
-    value = widen(bits.view(wire), dtype)
-    finite = bits[np.isfinite(value)]
-    order = np.unique(value[np.isfinite(value)])
-    got = widen(_next_up(finite).view(wire), dtype)
-    expected = np.append(order, np.inf)[np.searchsorted(order, value[np.isfinite(value)]) + 1]
-    assert np.array_equal(got, expected)
+@pytest.mark.parametrize("off", [0, 100, -1e4])
+def test_steps_cost_little_wherever_the_values_are(off):
+    x = (off + np.random.default_rng(5).laplace(0, 1, (200, 128))).astype(np.float32)
+    for name, bits in (("asq", 2), ("asq", 4), ("kmeans", 3)):
+        exact, *held = (
+            tersor.get_codec(f"{name}:{bits},level_dtype={t}").encode(x, axis=-1, seed=1) for t in level_grid.LEVEL_DTYPES
+        )
+        assert held[0].error == pytest.approx(exact.error, rel=1e-3)
+        assert held[1].error == pytest.approx(exact.error, rel=0.05)
+        assert exact.nbytes > held[0].nbytes > held[1].nbytes or bits == 2
+
+
+def test_integers_are_exact():
+    """65,520 and 240 steps: every range of up to 10 steps, and more."""
+    for most in (*range(1, 11), 12, 15):
+        x = np.arange(most + 1, dtype=np.float32).repeat(9) - 3
+        for spec in ("asq:4,level_dtype=uint16", "asq:4,level_dtype=uint8", "kmeans:4,block=48,level_dtype=uint16"):
+            if "uint8" not in spec or 240 % most == 0:
+                assert 65520 % most or np.array_equal(tersor.roundtrip(x, spec), x)
 
 
 def test_auto_follows_from_the_units_alone():
     held = tersor.get_codec("asq:4").held_as
-    assert [held(n) for n in (1, 16, 17, 128, 4095, 4096, 2**24)] == ["float32"] * 2 + ["bfloat16"] * 3 + [
+    assert [held(n) for n in (1, 16, 17, 128, 4095, 4096, 2**24)] == ["float32"] * 2 + ["uint16"] * 3 + [
         "float32"
     ] * 2
-    assert tersor.get_codec("asq:4,level_dtype=float16").held_as(5) == "float16"
+    assert tersor.get_codec("asq:4,level_dtype=uint8").held_as(5) == "uint8"
+    assert tersor.get_codec("asq:1,level_dtype=uint8").held_as(5) == "float32", "two levels are the ends"
 
 
-def test_ranges():
-    for spec, x in (
-        ("asq:4,level_dtype=float16", np.full(99, 65521, np.float32)),
-        ("kmeans:4,level_dtype=float16", np.full(99, -7e4, np.float32)),
-        ("asq:4,block=64", np.linspace(0, 3.4e38, 99, dtype=np.float32)),
-    ):
-        with pytest.raises(tersor.RangeError, match="level"):
-            tersor.get_codec(spec).encode(x)
-    for spec in ("asq:4,level_dtype=float32", "kmeans:4", "kmeans:4,block=64,method=histogram"):
-        x = np.linspace(-3.4e38, 3.4e38, 99, dtype=np.float32)
-        assert np.isfinite(tersor.roundtrip(x, spec)).all()
+def test_the_whole_range_of_float32():
+    for spec in ("asq:4", "asq:4,level_dtype=float32", "kmeans:4,level_dtype=uint8", "kmeans:4,block=64"):
+        for low in (0, -3.4e38):
+            x = np.linspace(low, 3.4e38, 99, dtype=np.float32)
+            value = tersor.roundtrip(x, spec)
+            assert np.isfinite(value).all() and tersor.nmse(x * np.float32(1e-9), value * np.float32(1e-9)) < 0.01
 
 
 def test_rows_with_nan_leave_the_others_as_they_are():
     x = normal(40 * 128).reshape(40, 128)
     broken = x.copy()
     broken[3, 5], broken[8] = np.nan, np.inf
-    for spec in ("asq:3", "kmeans:2,level_dtype=float16"):
+    for spec in ("asq:3", "kmeans:2,level_dtype=uint8"):
         codec = tersor.get_codec(spec)
         whole = codec.decode(codec.encode(x, seed=1, axis=-1))
         enc = codec.encode(broken, seed=1, axis=-1, nonfinite="propagate")
@@ -227,27 +234,32 @@ def test_histogram_and_exact_search_agree():
         assert blocks.error < 1.1 * near
 
 
-@pytest.mark.parametrize("held", ["float32", "bfloat16", "float16"])
+def forge(enc, **changed):
+    """The message with the values of planes of its second row changed, to bytes."""
+    planes = dict(enc.planes)
+    for name, row in changed.items():
+        values = planes[name].values().copy()
+        values[len(row) : 2 * len(row)] = row
+        planes[name] = replace(planes[name], data=values.view(np.uint8))
+    return replace(enc, planes=planes).to_bytes()
+
+
+@pytest.mark.parametrize("held", ["float32", "uint16", "uint8"])
 def test_forged_levels_are_refused(held):
     enc = tersor.get_codec(f"asq:2,level_dtype={held}").encode(normal(90).reshape(3, 30), seed=1, axis=-1)
-    plane = enc.planes["levels"]
-    same = np.zeros(4, np.float32)
-    for bad, good in (
-        (narrow(np.array([[1, 2, 4, 3]], np.float32), held, outward=False), False),
-        (narrow(np.array([[1, 2, np.nan, 3]], np.float32), held, outward=False), False),
-        (narrow(np.array([[1, 2, 3, np.inf]], np.float32), held, outward=False), False),
-        (narrow(np.array([[-np.inf, 2, 3, 4]], np.float32), held, outward=False), False),
-        (narrow(np.full((1, 4), np.nan, np.float32), held, outward=False), True),
-        (narrow(same[None], held, outward=False), True),
-    ):
-        values = plane.values().copy()
-        values[4:8] = bad[0]
-        forged = replace(enc, planes={**enc.planes, "levels": replace(plane, data=values.view(np.uint8))}).to_bytes()
-        if good:
-            assert tersor.decode(tersor.from_bytes(forged)).shape == (3, 30)
-            continue
+    nan, inf, most = np.nan, np.inf, level_grid.STEPS.get(held)
+    if held == "float32":
+        bad = [{"levels": row} for row in ([1, 2, 4, 3], [1, 2, nan, 3], [1, 2, 3, inf], [-inf, 2, 3, 4], [nan] * 3 + [1])]
+        good = [{"levels": [nan] * 4}, {"levels": [0] * 4}]
+    else:
+        ends = ([3, 2], [nan, 2], [1, nan], [1, inf], [-inf, 1], [-inf, inf], [inf, inf])
+        bad = [{"ends": row} for row in ends] + [{"levels": [5, 4]}, {"levels": [1, most + 1]}]
+        good = [{"ends": [nan, nan]}, {"ends": [0, 0]}, {"levels": [0, most]}, {"ends": [-3e38, 3e38]}]
+    for changed in good:
+        assert tersor.decode(tersor.from_bytes(forge(enc, **changed))).shape == (3, 30)
+    for changed in bad:
         with pytest.raises(tersor.FormatError, match="levels"):
-            tersor.from_bytes(forged)
+            tersor.from_bytes(forge(enc, **changed))
 
 
 def test_any_code_is_a_level():

@@ -54,8 +54,8 @@ SPECS = [
     "ecasq:3,block=65536,max_levels=9",
     "asq:2",
     "asq:2,shared=3",
-    "asq:3,block=32,level_dtype=float16",
-    "asq:1,block=8,level_dtype=bfloat16",
+    "asq:3,block=32,level_dtype=uint16",
+    "asq:2,block=8,level_dtype=uint8",
     "kmeans:2",
 ]
 

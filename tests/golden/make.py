@@ -47,7 +47,7 @@ SPECS = [
     "ecuq:8.5",
     "ecasq:2.5",
     "asq:3",
-    "asq:2,block=64,level_dtype=float16",
+    "asq:2,block=64,level_dtype=uint8",
     "kmeans:3",
     "asq:2,shared=3",
 ]

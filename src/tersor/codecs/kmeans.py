@@ -23,7 +23,7 @@ class KMeans(UnitLevels):
         Width of a code, 1 to 8.
     block : int or "full", default "full"
         Coordinates that share levels: the whole vector, or blocks of it. Rows (``axis=-1``) have their own.
-    level_dtype : {"auto", "float32", "float16", "bfloat16"}, default "auto"
+    level_dtype : {"auto", "float32", "uint16", "uint8"}, default "auto"
         Type of the levels, as for `asq`; rounded to nearest.
     method : {"auto", "exact", "histogram"}, default "auto"
         How the levels are found (`tersor.quantize.adaptive.levels`); "auto" is exact up to 4,096 coordinates.

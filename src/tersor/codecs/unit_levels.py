@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tersor.arrays import float32_to_bfloat16
 from tersor.codec import Codec, Job, Made
+from tersor.codecs import level_grid
 from tersor.codecs.deliver import first_nonfinite
 from tersor.codecs.pieces import groups, largest
-from tersor.codecs.scale_types import SCALE_DTYPES, widen
 from tersor.coding.bits import packed_size
 from tersor.encoded import Encoded, PlaneSpec
-from tersor.errors import FormatError, NonFiniteError, RangeError
+from tersor.errors import FormatError, NonFiniteError
 from tersor.kernels import ops
 from tersor.quantize import adaptive
 from tersor.units import Units
@@ -39,10 +38,9 @@ class UnitLevels(Codec):
             raise ValueError(f"{self.name}: bits must be an integer from 1 to 8, got {self.bits!r}")
         if self.block != "full" and not (type(self.block) is int and 8 <= self.block <= 2**24):
             raise ValueError(f'{self.name}: block must be an integer from 8 to 2**24, or "full", got {self.block!r}')
-        if self.level_dtype not in ("auto", *SCALE_DTYPES):
-            raise ValueError(
-                f"{self.name}: level_dtype must be auto or one of {', '.join(SCALE_DTYPES)}, got {self.level_dtype!r}"
-            )
+        if self.level_dtype not in ("auto", *level_grid.LEVEL_DTYPES):
+            kinds = ", ".join(level_grid.LEVEL_DTYPES)
+            raise ValueError(f"{self.name}: level_dtype must be auto or one of {kinds}, got {self.level_dtype!r}")
         if self.method not in ("auto", "exact", "histogram"):
             raise ValueError(f"{self.name}: method must be auto, exact or histogram, got {self.method!r}")
 
@@ -59,21 +57,19 @@ class UnitLevels(Codec):
         """Return the type on the wire of the levels of units of `length` coordinates.
 
         "auto": float32 where its 16 more bits a level are at most 1/16 bit a coordinate, and where a unit has no more
-        coordinates than levels, which then are its values; else bfloat16.
+        coordinates than levels, which then are its values; else uint16. Two levels are both ends, float32.
         """
+        if self.n_levels <= 2:
+            return "float32"
         if self.level_dtype != "auto":
             return self.level_dtype
-        return "float32" if length >= 256 * self.n_levels or length <= self.n_levels else "bfloat16"
+        return "float32" if length >= 256 * self.n_levels or length <= self.n_levels else "uint16"
 
     def layout(self, units: Units, dtype: str, fields: bytes) -> dict[str, PlaneSpec]:
         stride = packed_size(units.length, self.bits)
         nbytes = max(units.count - 1, 0) * stride + packed_size(units.last, self.bits)
-        kind = np.dtype(SCALE_DTYPES[self.held_as(units.length)])
-        table = kind.itemsize * self.n_levels
-        return {
-            "codes": PlaneSpec(self.bits, units.count, stride, nbytes),
-            "levels": PlaneSpec(8 * kind.itemsize, units.count, table, units.count * table, kind.str),
-        }
+        levels = level_grid.layout(units, self.n_levels, self.held_as(units.length))
+        return {"codes": PlaneSpec(self.bits, units.count, stride, nbytes), **levels}
 
     def _encode(self, job: Job) -> Made:
         x, units = np.ascontiguousarray(job.host.float32()), job.units
@@ -89,22 +85,17 @@ class UnitLevels(Codec):
             x = np.where(np.repeat(lost, units.length)[: units.size], np.float32(0), x)
             best = self._search(x, units)
         held = self.held_as(units.length)
-        wire = self._narrow(best, held, x, units)
-        levels = widen(wire, held)
-        if np.isinf(levels).any():
-            unit = int(np.argmax(np.isinf(levels).any(axis=1)))
-            raise RangeError(f"unit {unit}: a level does not fit in {held}; use another level_dtype, or scale down")
+        wire = level_grid.narrow(best, held, outward=self.n_levels >> self.bits)
+        levels = level_grid.widen(wire, self.n_levels, held)
         error, energy = self._round(job, x, levels.reshape(-1), codes)
-        wire[lost] = narrow(np.full((1, 1), np.nan, np.float32), held)
-        planes = {"codes": codes, "levels": wire.reshape(-1).view(np.uint8)}
+        if lost.any():
+            best[lost] = np.nan
+            wire = level_grid.narrow(best, held, outward=self.n_levels >> self.bits)
+        planes = {"codes": codes, **{name: values.view(np.uint8) for name, values in wire.items()}}
         return Made(planes, fields, None if bad >= 0 else error / energy if energy else 0.0, bad)
 
     def _fields(self, job: Job) -> bytes:
         return b""
-
-    def _narrow(self, best: NDArray[np.float32], held: str, x: NDArray[np.float32], units: Units) -> NDArray[Any]:
-        """Return levels as they go on the wire, shape (units, n_levels)."""
-        return narrow(best, held, outward=int(self.stochastic))
 
     def _round(
         self, job: Job, x: NDArray[np.float32], levels: NDArray[np.float32], codes: NDArray[np.uint8]
@@ -130,7 +121,9 @@ class UnitLevels(Codec):
         return made
 
     def _levels(self, enc: Encoded, units: Units) -> NDArray[np.float32]:
-        return widen(enc.planes["levels"].values(), self.held_as(units.length))
+        held = self.held_as(units.length)
+        planes = {name: plane.values() for name, plane in enc.planes.items() if name != "codes"}
+        return level_grid.widen(planes, self.n_levels, held).reshape(-1)
 
     def _decode(
         self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None
@@ -140,42 +133,5 @@ class UnitLevels(Codec):
         ops.current().levels_decode(codes, units.length, levels, self.bits, weight, add, flags, out)
 
     def validate(self, enc: Encoded) -> None:
-        values, held = enc.planes["levels"].values(), self.held_as(enc.units.length)
-        step = AT_ONCE // self.n_levels * self.n_levels
-        for begin in range(0, len(values), step):
-            table = widen(values[begin : begin + step], held).reshape(-1, self.n_levels)
-            ascending = np.isfinite(table).all(axis=1) & (table[:, 1:] >= table[:, :-1]).all(axis=1)
-            if not (ascending | np.isnan(table).all(axis=1)).all():
-                raise FormatError(f"{self.name}: the levels of a unit are not finite and ascending")
-
-
-def narrow(levels: NDArray[np.float32], dtype: str, *, outward: int = 0) -> NDArray[Any]:
-    """Round rows of ascending levels to the type on the wire: to nearest, ties to even.
-
-    The `outward` first of a row are rounded down and as many last ones up, as are those equal to these: what lies
-    between the levels, or the means of so many, then lies between the rounded ones. What is beyond float16 becomes
-    infinite; bfloat16 does so only with `outward`, else it saturates.
-    """
-    if dtype == "float32":
-        return levels.astype("<f4")
-    if dtype == "bfloat16":
-        bits = float32_to_bfloat16(levels)
-    else:
-        with np.errstate(over="ignore", under="ignore"):
-            bits = levels.astype(np.float16).view(np.uint16)
-    if outward:
-        sign = np.uint16(0x8000)
-        held = widen(bits if dtype == "bfloat16" else bits.view(np.float16), dtype)
-        last, first = levels >= levels[:, -outward, None], np.s_[:, :outward]
-        last[first] = False
-        bits = np.where(last & (held < levels), _next_up(bits), bits)
-        above = held[first] > levels[first]
-        bits[first] = np.where(above, _next_up(bits[first] ^ sign) ^ sign, bits[first])
-    return bits.astype("<u2") if dtype == "bfloat16" else bits.view(np.float16).astype("<f2")
-
-
-def _next_up(bits: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """Return the bit patterns of the next greater numbers of a 16-bit float type; -0 counts as 0."""
-    negative, magnitude = bits >= 0x8000, bits & np.uint16(0x7FFF)
-    made: NDArray[np.uint16] = np.where(negative & (magnitude > 0), bits - np.uint16(1), magnitude + np.uint16(1))
-    return made
+        if level_grid.damaged(enc, self.n_levels, self.held_as(enc.units.length), AT_ONCE):
+            raise FormatError(f"{self.name}: the levels of a unit are not finite and ascending")
