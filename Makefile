@@ -3,12 +3,14 @@
 #   PYTHON=python3.12        the interpreter that .venv is made from
 #   TORCH_INDEX=URL          an extra package index, to choose a CPU build of torch (see README.md)
 #   PYTEST_ARGS="-x -k rows" passed on to pytest
+#   PYTEST_JOBS=2            processes that run the tests; by default one a core
 
 SHELL := bash
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?=
 PYTEST_ARGS ?=
+PYTEST_JOBS ?= auto
 DEMO_ARGS ?= --codecs bf16,eden:4,eden:2 --workers 4 --link 50mbit --target 0.95
 DEMO_OUT ?= tersor-demo
 FUZZ_RUNS ?= 100000
@@ -49,7 +51,7 @@ demo: $(STAMP)
 	@echo "The report: $(abspath $(DEMO_OUT))/report.html"
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/python -m ruff check .

@@ -167,7 +167,8 @@ def test_steps_between_the_ends():
             assert (held[:, 1:] >= held[:, :-1]).all()
             width = made[:, -1:].astype(np.float64) - made[:, :1]
             off = held - made.astype(np.float64)
-            least = width / steps * (0.5000001 if outward < 2 else 1.0000001) + np.spacing(np.abs(held)).astype(float) / 2
+            least = width / steps * (0.5000001 if outward < 2 else 1.0000001)
+            least = least + np.spacing(np.abs(held)).astype(np.float64) / 2
             assert (np.abs(off) <= least).all()
             assert (off[:, :outward] <= 0).all() and (off[:, 8 - outward :] >= 0).all()
     assert np.array_equal(level_grid.narrow(made, "float32", outward=2)["levels"].reshape(made.shape), made)
@@ -178,7 +179,8 @@ def test_steps_cost_little_wherever_the_values_are(off):
     x = (off + np.random.default_rng(5).laplace(0, 1, (200, 128))).astype(np.float32)
     for name, bits in (("asq", 2), ("asq", 4), ("kmeans", 3)):
         exact, *held = (
-            tersor.get_codec(f"{name}:{bits},level_dtype={t}").encode(x, axis=-1, seed=1) for t in level_grid.LEVEL_DTYPES
+            tersor.get_codec(f"{name}:{bits},level_dtype={held}").encode(x, axis=-1, seed=1)
+            for held in level_grid.LEVEL_DTYPES
         )
         assert held[0].error == pytest.approx(exact.error, rel=1e-3)
         assert held[1].error == pytest.approx(exact.error, rel=0.05)
@@ -249,7 +251,8 @@ def test_forged_levels_are_refused(held):
     enc = tersor.get_codec(f"asq:2,level_dtype={held}").encode(normal(90).reshape(3, 30), seed=1, axis=-1)
     nan, inf, most = np.nan, np.inf, level_grid.STEPS.get(held)
     if held == "float32":
-        bad = [{"levels": row} for row in ([1, 2, 4, 3], [1, 2, nan, 3], [1, 2, 3, inf], [-inf, 2, 3, 4], [nan] * 3 + [1])]
+        rows = [1, 2, 4, 3], [1, 2, nan, 3], [1, 2, 3, inf], [-inf, 2, 3, 4], [nan] * 3 + [1]
+        bad = [{"levels": row} for row in rows]
         good = [{"levels": [nan] * 4}, {"levels": [0] * 4}]
     else:
         ends = ([3, 2], [nan, 2], [1, nan], [1, inf], [-inf, 1], [-inf, inf], [inf, inf])

@@ -13,14 +13,14 @@ F32 = NDArray[np.float32]
 LEVEL_DTYPES = {"float32": "<f4", "uint16": "<u2", "uint8": "|u1"}
 # Steps from the first level to the last. So many divisors make small integers, and halves of a range, exact.
 STEPS = {"uint16": 65520, "uint8": 240}
+_AT_ONCE = 1 << 16  # levels that are widened in one step: float64 between
 
 
 def layout(units: Units, n_levels: int, dtype: str) -> dict[str, PlaneSpec]:
     """Return the planes of `n_levels` levels a unit."""
-    kind, n = np.dtype(LEVEL_DTYPES[dtype]), n_levels - 2 * (dtype in STEPS)
-    planes = {
-        "levels": PlaneSpec(8 * kind.itemsize, units.count, kind.itemsize * n, units.count * kind.itemsize * n, kind.str)
-    }
+    kind = np.dtype(LEVEL_DTYPES[dtype])
+    stride = kind.itemsize * (n_levels - 2 * (dtype in STEPS))
+    planes = {"levels": PlaneSpec(8 * kind.itemsize, units.count, stride, units.count * stride, kind.str)}
     if dtype in STEPS:
         planes["ends"] = PlaneSpec(32, units.count, 8, units.count * 8, "<f4")
     return planes
@@ -52,8 +52,12 @@ def widen(planes: dict[str, NDArray[Any]], n_levels: int, dtype: str) -> F32:
     if dtype == "float32":
         return planes["levels"].astype(np.float32, copy=False).reshape(-1, n_levels)
     ends = planes["ends"].astype(np.float32, copy=False).reshape(-1, 2)
-    inner = _between(ends, planes["levels"].reshape(-1, n_levels - 2).astype(np.float64), dtype)
-    return np.concatenate([ends[:, :1], inner, ends[:, 1:]], axis=1)
+    steps, made = planes["levels"].reshape(-1, n_levels - 2), np.empty((len(ends), n_levels), np.float32)
+    made[:, 0], made[:, -1] = ends[:, 0], ends[:, 1]
+    rows = max(_AT_ONCE // n_levels, 1)
+    for i in range(0, len(ends), rows):
+        made[i : i + rows, 1:-1] = _between(ends[i : i + rows], steps[i : i + rows].astype(np.float64), dtype)
+    return made
 
 
 def damaged(enc: Encoded, n_levels: int, dtype: str, at_once: int) -> bool:
