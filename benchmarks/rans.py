@@ -5,25 +5,19 @@ python benchmarks/rans.py [--size 20] [--rounds 15]
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from statistics import median
 
 import constriction
 import numpy as np
 import zstandard
+from peers import seconds
 
 import tersor
 from tersor.coding import bits as bit_stream
 from tersor.coding import rans
 from tersor.kernels import _native
 from tersor.quantize import lloyd_max
-
-
-def seconds(call: Callable[[], object]) -> float:
-    begun = time.thread_time()  # of this core: other work may run beside
-    call()
-    return time.thread_time() - begun
 
 
 def measure(bits: int, size: int, rounds: int) -> None:

@@ -8,13 +8,13 @@ sorted float64, the sort not counted; tersor gets the unsorted floats. Both erro
 
 import argparse
 import ctypes
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from peers import compiled
 
 import tersor
 from tersor.quantize import adaptive, shared_levels
@@ -32,14 +32,6 @@ extern "C" void simba(double *x, int d, int s, int l, double *out) {
     for (int j = 0; j < s; ++j) out[h * s + j] = q[h][j];
 }
 """
-
-
-def compiled(sources: Path, folder: Path) -> ctypes.CDLL:
-    (folder / "caller.cpp").write_text(CALLER)
-    files = [folder / "caller.cpp", sources / "Simba.cpp", sources / "defs.cpp"]
-    library = folder / "simba.so"
-    subprocess.run(["g++", "-std=c++17", "-O2", "-shared", "-fPIC", f"-I{sources}", *files, "-o", library], check=True)
-    return ctypes.CDLL(str(library))
 
 
 def timed(call: Callable[[], object], repeats: int = 3) -> float:
@@ -67,7 +59,9 @@ def main() -> None:
     options = parser.parse_args()
     tersor.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        peer = compiled(options.authors, Path(folder)) if options.authors else None
+        sources = options.authors
+        files = [sources / "Simba.cpp", sources / "defs.cpp"] if sources else []
+        peer = compiled(CALLER, files, sources, Path(folder)) if sources else None
         print("data       log2 d    s  l   tersor: error    ms" + ("   authors: error    ms" if peer else ""))
         for name in ("normal", "lognormal"):
             for log2 in map(int, options.log2.split(",")):

@@ -198,9 +198,7 @@ def test_integers_are_exact():
 
 def test_auto_follows_from_the_units_alone():
     held = tersor.get_codec("asq:4").held_as
-    assert [held(n) for n in (1, 16, 17, 128, 4095, 4096, 2**24)] == ["float32"] * 2 + ["uint16"] * 3 + [
-        "float32"
-    ] * 2
+    assert [held(n) for n in (1, 16, 17, 128, 4095, 4096, 2**24)] == ["float32"] * 2 + ["uint16"] * 3 + ["float32"] * 2
     assert tersor.get_codec("asq:4,level_dtype=uint8").held_as(5) == "uint8"
     assert tersor.get_codec("asq:1,level_dtype=uint8").held_as(5) == "float32", "two levels are the ends"
 

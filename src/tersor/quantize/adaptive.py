@@ -100,18 +100,17 @@ def levels(
     >>> tersor.quantize.adaptive.levels(np.array([[1.0, 2.0, 2.0], [0.0, 1.0, 5.0]]), 2, axis=-1).tolist()
     [[1.0, 2.0], [0.0, 5.0]]
     """
-    if axis is None:
-        return solve(x, s, weights=weights, method=method, unbiased=unbiased).levels
     data, shape = _data(x, s, method, unbiased)
+    if axis is None:
+        if weights is None and data.dtype == np.float32 and data.size and _exactly(method, data.size):
+            return np.unique(_of_rows(data.reshape(1, -1), s, unbiased))
+        return solve(x, s, weights=weights, method=method, unbiased=unbiased).levels
     if axis != -1 or not shape:
         raise ValueError(f"axis must be None, or -1 for an array with rows, got {axis!r} for shape {shape}")
     made = np.empty((*shape[:-1], s if shape[-1] else 0), data.dtype)
     w = None if weights is None else _weights(weights, shape)
     if w is None and data.dtype == np.float32 and data.size:
-        _check_finite(data)
-        ordered = np.sort(data.reshape(-1, shape[-1]), axis=1)
-        ops.current().optimal_rows(ordered.reshape(-1), shape[-1], s, not unbiased, made.reshape(-1))
-        return made
+        return _of_rows(data.reshape(-1, shape[-1]), s, unbiased).reshape(made.shape)
     for i, row in enumerate(data.reshape(-1, shape[-1]) if data.size else ()):
         found = _exact(row, s, None if w is None else w.reshape(-1, shape[-1])[i], unbiased).levels
         target = made.reshape(-1, s)[i]
@@ -136,7 +135,7 @@ def solve(
     w = None if weights is None else _weights(weights, shape).reshape(-1)
     if not len(flat):
         return Solution(flat.copy(), 0.0)
-    if method == "exact" or (method == "auto" and len(flat) <= _EXACT_BELOW):
+    if _exactly(method, len(flat)):
         return _exact(flat, s, w, unbiased)
     near = search_near(flat, s, w, unbiased)
     return Solution(np.unique(near.levels), near.error)
@@ -151,6 +150,18 @@ def _data(x: ArrayLike, s: int, method: str, unbiased: bool) -> tuple[NDArray[An
         raise ValueError(f'method must be "auto", "exact" or "histogram", got {method!r}')
     host, shape = arrays.to_host(x)
     return (host.data if host.dtype == "float64" else host.float32()).reshape(shape), shape
+
+
+def _exactly(method: Method, n: int) -> bool:
+    return method == "exact" or (method == "auto" and n <= _EXACT_BELOW)
+
+
+def _of_rows(rows: F32, s: int, unbiased: bool) -> F32:
+    """Return the best levels of every row, shape (rows, s), the last repeated."""
+    _check_finite(rows)
+    made = np.empty((len(rows), s), np.float32)
+    ops.current().optimal_rows(np.sort(rows, axis=1).reshape(-1), rows.shape[1], s, not unbiased, made.reshape(-1))
+    return made
 
 
 def _check_finite(x: NDArray[Any]) -> None:

@@ -67,7 +67,7 @@ class Candidates:
 def exact(x: NDArray[np.floating[Any]], weights: F64 | None = None) -> Candidates:
     """Return all distinct values of the finite 1-D array `x`, at least one, as candidates; O(d log d)."""
     if weights is None:
-        ordered = np.sort(x)
+        ordered = x if (x[1:] >= x[:-1]).all() else np.sort(x)
         begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
         counts = np.diff(begins, append=len(ordered)).astype(np.float64)
     else:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tersor.errors import TersorError
-from tersor.evaluate.papers import drive, eden, quantizers, quicfl, rht, turboquant_note
+from tersor.evaluate.papers import drive, ecasq, eden, quantizers, quicfl, quiver, rht, turboquant_note
 from tersor.evaluate.papers.base import DEFAULT, FULL, SMALL, Curve, Effort, Figure, Line, Paper
 
 __all__ = ["DEFAULT", "FULL", "PAPERS", "SMALL", "Curve", "Effort", "Figure", "Line", "Paper", "get_paper"]
 
 PAPERS: dict[str, Paper] = {
-    module.PAPER.id: module.PAPER for module in (drive, eden, quantizers, quicfl, rht, turboquant_note)
+    module.PAPER.id: module.PAPER for module in (drive, eden, quantizers, quicfl, quiver, ecasq, rht, turboquant_note)
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import textwrap
 from collections.abc import Sequence
 
@@ -50,7 +51,7 @@ def draw(figure: Figure, source: str) -> bytes:
         if curve.reference:
             shade = _COLOURS[references % len(_COLOURS)] if all(c.reference for c in figure.curves) else "#555555"
             style = ("--", ":", "-.")[references % 3] if shade == "#555555" else "-"
-            mark = "" if shade == "#555555" else _MARKERS[references % len(_MARKERS)]
+            mark = ("*" if len(curve.x) == 1 else "") if shade == "#555555" else _MARKERS[references % len(_MARKERS)]
             axes.plot(curve.x, curve.y, style, marker=mark, color=shade, lw=1.2, label=curve.label, zorder=2)
             references += 1
         else:
@@ -62,7 +63,7 @@ def draw(figure: Figure, source: str) -> bytes:
         axes.xaxis.set_minor_formatter(NullFormatter())
         ticks = sorted({x for curve in figure.curves for x in curve.x})
         axes.set_xticks(ticks, minor=False)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(_tick))
     if figure.log_y:
         axes.set_yscale("log")
     axes.set_xlabel(figure.x)
@@ -71,8 +72,13 @@ def draw(figure: Figure, source: str) -> bytes:
     axes.grid(alpha=0.25)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=9, ncols=2 if len(figure.curves) > 5 else 1)
     canvas.supxlabel("\n".join(textwrap.wrap(source, 125)), x=0.01, ha="left", fontsize=7, color="#555555")
     buffer = io.BytesIO()
     canvas.savefig(buffer, format="png")
     return buffer.getvalue()
+
+
+def _tick(x: float, _: int) -> str:
+    power = math.log2(x)
+    return f"$2^{{{power:.0f}}}$" if x >= 1024 and power == round(power) else f"{x:g}"
