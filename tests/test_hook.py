@@ -58,7 +58,7 @@ def run_identical(rank, spec, options, bucket_mb):
     return bits(ddp), hook.stats
 
 
-@pytest.mark.parametrize("topology", ["gather", "transpose", "auto"])
+@pytest.mark.parametrize("topology", ["gather", "transpose", "ring", "auto"])
 @pytest.mark.parametrize("spec", ["eden:4", "eden:2", "drive", "sq:8", "int8", "bf16", "fp16", "none"])
 def test_ranks_stay_identical_with_several_buckets(pool, spec, topology):
     results = pool.run(run_identical, spec, {"topology": topology}, 0.02)

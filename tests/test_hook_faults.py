@@ -63,11 +63,13 @@ def run_failure(rank, spec, kind, method, at, topology):
     return type(caught).__name__, kept, digest(ddp)
 
 
-@pytest.mark.parametrize("topology", ["gather", "transpose"])
+@pytest.mark.parametrize("topology", ["gather", "transpose", "ring"])
 @pytest.mark.parametrize(
     ("spec", "kind", "method"), [("eden:4", tersor.Eden, "encode"), ("sq:4", type(tersor.get_codec("sq:4")), "measure")]
 )
 def test_what_fails_before_an_exchange_is_known_to_all_and_training_goes_on(pool, spec, kind, method, topology):
+    if (topology, method) == ("ring", "measure"):
+        pytest.skip("a ring agrees on no statistics")
     # measure is first asked for the size of the statistics: its second call is the one that counts
     at = 1 if method == "measure" else 0
     results = pool.run(run_failure, spec, kind, method, at, topology)
@@ -76,7 +78,7 @@ def test_what_fails_before_an_exchange_is_known_to_all_and_training_goes_on(pool
     assert all(r[1] for r in results) and len({r[2] for r in results}) == 1
 
 
-@pytest.mark.parametrize("topology", ["gather", "transpose"])
+@pytest.mark.parametrize("topology", ["gather", "transpose", "ring"])
 @pytest.mark.parametrize(
     ("spec", "kind", "method", "at"),
     [
@@ -89,6 +91,8 @@ def test_what_fails_before_an_exchange_is_known_to_all_and_training_goes_on(pool
     ],
 )
 def test_what_one_rank_alone_notices_closes_its_link(pool, spec, kind, method, at, topology):
+    if (topology, method) == ("ring", "merge"):
+        pytest.skip("a ring agrees on no statistics")
     results = pool.run(run_failure, spec, kind, method, at, topology)
     assert all(r != "no error" and r[1] for r in results)
     assert results[FAILING][0] in ("MemoryError", "RemoteError")
@@ -148,7 +152,7 @@ def test_a_state_that_only_one_rank_loaded_is_refused(pool):
     pool.run(run_state_on_one_rank)
 
 
-@pytest.mark.parametrize("topology", ["gather", "transpose"])
+@pytest.mark.parametrize("topology", ["gather", "transpose", "ring"])
 def test_a_sum_that_overflows_is_nonfinite_on_all(pool, topology):
     results = pool.run(run_overflow, topology)
     assert results == [("overflows", True)] * 4

@@ -38,6 +38,12 @@ class Link(ABC):
     def all_to_all(self, parts: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         """Send ``parts[j]`` to rank j; return what came, by rank. ``sizes[i]`` bytes are expected from rank i."""
 
+    def exchange(self, data: Bytes, to: int, source: int, size: int) -> Bytes:
+        """Send `data` to rank `to`; return the `size` bytes that rank `source` sends here in the same exchange."""
+        nothing = np.zeros(0, np.uint8)
+        parts = [data if i == to else nothing for i in range(self.size)]
+        return self.all_to_all(parts, [size if i == source else 0 for i in range(self.size)])[source]
+
     @abstractmethod
     def broadcast(self, data: Bytes, root: int) -> Bytes:
         """Return the `data` of rank `root`; every rank passes an array of that size."""

@@ -107,9 +107,10 @@ class Round:
     trace: Trace = field(default_factory=Trace)
     agreed: bool = False
 
-    def encode(self, x: F32, sender: int, start: int = 0, shared: Shared | None = None) -> bytes:
-        """Return the message of a part of the vector."""
-        enc = self.codec.encode(x, seed=self.seed, sender=sender, start=start, shared=shared)
+    def encode(self, x: F32, sender: int, start: int = 0, shared: Shared | None = None, step: int = 0) -> bytes:
+        """Return the message of a part of the vector; another `step`, other random draws."""
+        seed = rng.mix64(self.seed, step=step) if step else self.seed
+        enc = self.codec.encode(x, seed=seed, sender=sender, start=start, shared=shared)
         if enc.error is not None and sender == self.link.rank:
             energy = _energy(x)
             self.trace.error += enc.error * energy
@@ -150,8 +151,8 @@ def choose_topology(topology: str, size: int, nbytes: int = _SMALL) -> str:
     """
     if topology == "auto":
         return "gather" if size <= 2 or (size - 1) * nbytes <= _SMALL else "transpose"
-    if topology not in ("gather", "transpose"):
-        raise ValueError(f'topology must be "auto", "gather" or "transpose", got {topology!r}')
+    if topology not in ("gather", "transpose", "ring"):
+        raise ValueError(f'topology must be "auto", "gather", "transpose" or "ring", got {topology!r}')
     return topology
 
 
@@ -184,16 +185,18 @@ def all_reduce(
         The same on all ranks, of fixed size.
     seed : int
         The same on all ranks; another one for every call.
-    topology : {"auto", "gather", "transpose"}
+    topology : {"auto", "gather", "transpose", "ring"}
         gather: every rank sends its message to all and decodes all. transpose: every rank owns a shard, which it gets
-        from all, sums in float32, encodes once and sends to all. "auto": gather for 2 ranks, and where it sends at
-        most 32 KiB a rank, else transpose.
+        from all, sums in float32, encodes once and sends to all. ring: every shard goes once around, decoded, added to
+        and encoded anew at each rank, which costs precision: for links that only reach neighbours. "auto": gather for 2
+        ranks, and where it sends at most 32 KiB a rank, else transpose.
     average : bool, default False
         Divide by the number of ranks.
     nonfinite : {"raise", "propagate"}
         With NaN or infinity on any rank, or if the sum overflows: raise on all, or fill `x` with NaN on all.
     own : ndarray of float32, optional
-        Receives what the others decode from this rank's messages, for error feedback.
+        Receives what the others decode from this rank's messages, for error feedback; of a ring, `x` less what this
+        rank's encodings of sums lost.
     trace : Trace, optional
         Adds up times and errors.
 
@@ -221,6 +224,7 @@ def all_reduce(
     (True, 3.0)
     """
     from tersor.collectives.gather import gather
+    from tersor.collectives.ring import ring
     from tersor.collectives.transpose import transpose
 
     codec = get_codec(codec)
@@ -236,9 +240,10 @@ def all_reduce(
     weight = 1 / link.size if average else 1.0
     state = Round(link, codec, seed, weight, what, own=own, trace=trace or Trace())
     try:
-        frames = _agree_on_shared(state, x, bad)
+        # Sums leave the range that inputs agree on, so a ring agrees on none.
+        frames = None if chosen == "ring" else _agree_on_shared(state, x, bad)
         if frames is None:
-            frames = (gather if chosen == "gather" else transpose)(state, x, bad)
+            frames = {"gather": gather, "transpose": transpose, "ring": ring}[chosen](state, x, bad)
     except BaseException:
         if not state.agreed:
             link.close()

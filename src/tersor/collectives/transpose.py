@@ -9,7 +9,6 @@ from typing import overload
 
 import numpy as np
 
-from tersor import rng
 from tersor.collectives.frames import make_frame, nonfinite_ranks
 from tersor.collectives.link import Bytes
 from tersor.collectives.reduce import F32, Round
@@ -86,8 +85,7 @@ def transpose(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] |
         with np.errstate(over="ignore", invalid="ignore"):
             messages = [state.parse(data, len(total)) for data in received]
             codec.accumulate(messages, codec.units(total.shape, None), total, [state.weight] * len(messages))
-        seed = rng.mix64(state.seed, step=1)
-        return codec.encode(total, seed=seed, sender=link.size + link.rank, start=begin).to_bytes()
+        return state.encode(total, link.size + link.rank, begin, step=1)
 
     with state.trace.coding():
         # All frames have the size of the largest, so that one all-gather moves them.

@@ -67,7 +67,7 @@ def all_reduce(
         The same on all ranks.
     op : ReduceOp, default SUM
         SUM or AVG.
-    topology : {"auto", "gather", "transpose"}
+    topology : {"auto", "gather", "transpose", "ring"}
         See `tersor.collectives.all_reduce`.
     group : ProcessGroup, optional
         Default: the default group.

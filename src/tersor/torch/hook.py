@@ -77,7 +77,7 @@ class CommHook:
     ----------
     codec : Codec or str
         The same on all ranks.
-    topology : {"auto", "gather", "transpose"}
+    topology : {"auto", "gather", "transpose", "ring"}
         See `tersor.collectives.all_reduce`.
     error_feedback : bool, optional
         Add to each gradient what the last message left out. None: off for unbiased codecs and number formats; biased
