@@ -189,8 +189,9 @@ def test_bad_arguments():
         all_reduce(link, np.zeros(3), "none", seed=1)
 
 
-def test_a_late_failure_of_encoding_is_an_error_on_all():
-    # Rank 1 fails on its last shard, when its other parts may be gone: the second exchange tells everybody.
+@pytest.mark.parametrize("topology", ["transpose", "ring"])
+def test_a_late_failure_of_encoding_is_an_error_on_all(topology):
+    # Rank 1 fails on its last shard, when its other parts may be gone: the last exchange tells everybody.
     xs = vectors(3, 5 * 4096)
     xs[1, -5] = 3e38
     codec = tersor.Eden(bits=4, scale_dtype="float16")
@@ -198,7 +199,7 @@ def test_a_late_failure_of_encoding_is_an_error_on_all():
     def call(link):
         x = xs[link.rank].copy()
         with pytest.raises(tersor.TersorError) as caught:
-            all_reduce(link, x, codec, seed=5, topology="transpose")
+            all_reduce(link, x, codec, seed=5, topology=topology)
         assert link.rank == 1 or caught.value.rank == 1
         return type(caught.value), x.tobytes() == xs[link.rank].tobytes()
 
