@@ -90,7 +90,7 @@ def test_own_is_what_the_others_decode():
 
 @pytest.mark.parametrize("average", [False, True])
 def test_own_of_a_ring_holds_all_that_was_lost_before_the_owner_encodes(average):
-    # Then x_hat = the sum of all own, but for the owner's last rounding; with "none" nothing is lost.
+    # x_hat is the sum of all own, but for the owners' last rounding.
     xs = vectors(4, 2**16)
 
     def call(link):

@@ -21,6 +21,8 @@ from tersor.torch.buckets import Layout  # noqa: E402
 from tersor.torch.feedback import Feedback  # noqa: E402
 
 FAILING = 2
+SQ = type(tersor.get_codec("sq:4"))
+AGREEING = ("gather", "transpose")  # where ranks agree on statistics first
 
 
 def broken_at(kind, method, at):
@@ -63,13 +65,14 @@ def run_failure(rank, spec, kind, method, at, topology):
     return type(caught).__name__, kept, digest(ddp)
 
 
-@pytest.mark.parametrize("topology", ["gather", "transpose", "ring"])
 @pytest.mark.parametrize(
-    ("spec", "kind", "method"), [("eden:4", tersor.Eden, "encode"), ("sq:4", type(tersor.get_codec("sq:4")), "measure")]
+    ("spec", "kind", "method", "topology"),
+    [
+        *(("eden:4", tersor.Eden, "encode", topology) for topology in ("gather", "transpose", "ring")),
+        *(("sq:4", SQ, "measure", topology) for topology in AGREEING),
+    ],
 )
 def test_what_fails_before_an_exchange_is_known_to_all_and_training_goes_on(pool, spec, kind, method, topology):
-    if (topology, method) == ("ring", "measure"):
-        pytest.skip("a ring agrees on no statistics")
     # measure is first asked for the size of the statistics: its second call is the one that counts
     at = 1 if method == "measure" else 0
     results = pool.run(run_failure, spec, kind, method, at, topology)
@@ -78,21 +81,24 @@ def test_what_fails_before_an_exchange_is_known_to_all_and_training_goes_on(pool
     assert all(r[1] for r in results) and len({r[2] for r in results}) == 1
 
 
-@pytest.mark.parametrize("topology", ["gather", "transpose", "ring"])
 @pytest.mark.parametrize(
-    ("spec", "kind", "method", "at"),
+    ("kind", "method", "at", "spec", "topology"),
     [
-        ("eden:4", tersor.Eden, "decode", 3),
-        ("eden:4", tersor.Eden, "decode", 5),
-        ("sq:4", type(tersor.get_codec("sq:4")), "merge", 0),
-        ("eden:4", Feedback, "add_to", 1),
-        ("eden:4", Feedback, "keep", 1),
-        ("eden:4", Layout, "ready", 1),
+        *(
+            (*case, "eden:4", topology)
+            for topology in ("gather", "transpose", "ring")
+            for case in (
+                (tersor.Eden, "decode", 3),
+                (tersor.Eden, "decode", 5),
+                (Feedback, "add_to", 1),
+                (Feedback, "keep", 1),
+                (Layout, "ready", 1),
+            )
+        ),
+        *((SQ, "merge", 0, "sq:4", topology) for topology in AGREEING),
     ],
 )
 def test_what_one_rank_alone_notices_closes_its_link(pool, spec, kind, method, at, topology):
-    if (topology, method) == ("ring", "merge"):
-        pytest.skip("a ring agrees on no statistics")
     results = pool.run(run_failure, spec, kind, method, at, topology)
     assert all(r != "no error" and r[1] for r in results)
     assert results[FAILING][0] in ("MemoryError", "RemoteError")

@@ -12,7 +12,7 @@ import numpy as np
 from tersor.collectives.frames import STATUS_SIZE, check, make_frame, nonfinite_ranks
 from tersor.collectives.link import Bytes
 from tersor.collectives.reduce import F32, Round
-from tersor.collectives.transpose import shards
+from tersor.collectives.transpose import gather_shards, shards
 from tersor.errors import NonFiniteError
 from tersor.message import from_bytes
 
@@ -58,29 +58,16 @@ def ring(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None
     for hop in range(link.size - 1):
         shard = (link.rank - 1 - hop) % link.size
         with state.trace.coding():
-            data, error = make_frame(
-                partial(add_and_encode, received, shard, hop),
-                state.frame_size(lengths[shard]),
-                link.rank,
-            )
+            make = partial(add_and_encode, received, shard, hop)
+            data, error = make_frame(make, state.frame_size(lengths[shard]), link.rank)
         failed = failed or error
         with state.trace.wiring():
             received = link.exchange(data, following, preceding, state.frame_size(lengths[shard - 1]))
-    with state.trace.coding():
-        # All frames have the size of the largest, so that one all-gather moves them.
-        data, error = make_frame(
-            partial(add_and_encode, received, link.rank, link.size - 1),
-            max(map(state.frame_size, lengths)),
-            link.rank,
-        )
-    with state.trace.wiring():
-        frames = link.all_gather(data)
-    state.check(frames, failed or error)
-    if nonfinite_ranks(frames):
+    messages = gather_shards(state, ranges, partial(add_and_encode, received, link.rank, link.size - 1), failed)
+    if messages is None:
         return []
     with state.trace.coding():
-        # The owner, too, takes the decoded value that it sent, never its own exact sum.
-        for enc, (begin, stop) in zip(map(state.parse, frames, lengths), ranges, strict=True):
+        for enc, (begin, stop) in zip(messages, ranges, strict=True):
             codec.decode(enc, out=x[begin:stop])
         if state.own is not None and own is not None:
             state.own[:] = own

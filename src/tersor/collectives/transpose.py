@@ -3,7 +3,7 @@
 Two encodings on the way of every coordinate, whatever the number of ranks, and 2 (n - 1) / n messages a rank.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import overload
 
@@ -12,6 +12,7 @@ import numpy as np
 from tersor.collectives.frames import make_frame, nonfinite_ranks
 from tersor.collectives.link import Bytes
 from tersor.collectives.reduce import F32, Round
+from tersor.encoded import Encoded
 from tersor.errors import NonFiniteError
 
 
@@ -27,6 +28,27 @@ def shards(size: int, ranks: int, unit: int | None) -> list[tuple[int, int]]:
     n_units = -(-size // step)
     edges = [min(n_units * i // ranks * step, size) for i in range(ranks + 1)]
     return list(pairwise(edges))
+
+
+def gather_shards(
+    state: Round, ranges: Sequence[tuple[int, int]], make: Callable[[], bytes], failed: Exception | None = None
+) -> list[Encoded] | None:
+    """Send the message of this rank's sum, which `make` returns, to all; return everybody's, or None if one overflows.
+
+    Every rank, the owner too, must take the decoded values, never its own exact sum. `failed` is an earlier error of
+    this rank, which the others know of.
+    """
+    lengths = [stop - begin for begin, stop in ranges]
+    with state.trace.coding():
+        # All frames have the size of the largest, so that one all-gather moves them.
+        data, error = make_frame(make, max(map(state.frame_size, lengths)), state.link.rank)
+    with state.trace.wiring():
+        frames = state.link.all_gather(data)
+    state.check(frames, failed or error)
+    if nonfinite_ranks(frames):
+        return None
+    with state.trace.coding():
+        return [state.parse(f, n) for f, n in zip(frames, lengths, strict=True)]
 
 
 class _Parts(Sequence[Bytes]):
@@ -87,20 +109,13 @@ def transpose(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] |
             codec.accumulate(messages, codec.units(total.shape, None), total, [state.weight] * len(messages))
         return state.encode(total, link.size + link.rank, begin, step=1)
 
-    with state.trace.coding():
-        # All frames have the size of the largest, so that one all-gather moves them.
-        data, mine = make_frame(reduce_and_encode, max(map(state.frame_size, lengths)), link.rank)
-    with state.trace.wiring():
-        frames = link.all_gather(data)
-    state.check(frames, mine)
-    if nonfinite_ranks(frames):
+    messages = gather_shards(state, ranges, reduce_and_encode)
+    if messages is None:
         return []
     with state.trace.coding():
-        messages = [state.parse(f, n) for f, n in zip(frames, lengths, strict=True)]
         if state.own is not None:
             for data, (a, b) in zip(parts, ranges, strict=True):
                 codec.decode(state.parse(data, b - a), out=state.own[a:b])
-        # The owner, too, takes the decoded value that it sent, never its own exact sum.
         for enc, (a, b) in zip(messages, ranges, strict=True):
             codec.decode(enc, out=x[a:b])
     return None
