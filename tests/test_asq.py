@@ -207,7 +207,7 @@ def test_the_whole_range_of_float32():
     for spec in ("asq:4", "asq:4,level_dtype=float32", "kmeans:4,level_dtype=uint8", "kmeans:4,block=64"):
         for low in (0, -3.4e38):
             x = np.linspace(low, 3.4e38, 99, dtype=np.float32)
-            value = tersor.roundtrip(x, spec)
+            value = tersor.roundtrip(x, spec, seed=1)
             assert np.isfinite(value).all() and tersor.nmse(x * np.float32(1e-9), value * np.float32(1e-9)) < 0.01
 
 
