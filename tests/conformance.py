@@ -21,9 +21,9 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def shared_for(codec, arrays, key=99):
+def shared_for(codec, arrays, key=99, axis=None):
     """Statistics that senders of `arrays` agree on, or None for codecs that have none."""
-    stats = [codec.measure(x) for x in arrays]
+    stats = [codec.measure(x, axis=axis) for x in arrays]
     return None if stats[0] is None else codec.merge(np.stack(stats), key=key)
 
 

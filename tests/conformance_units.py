@@ -73,14 +73,14 @@ def check_empty_rows(codec):
 def check_batches(codec):
     """Any split of rows, or of a vector at its blocks, gives the bytes of the whole if parts say where they start."""
     x = normal(12, 24)
-    shared = shared_for(codec, [x])
+    shared = shared_for(codec, [x], axis=-1)
     whole = codec.encode(x, seed=6, axis=-1, shared=shared)
     for cuts in ([6], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], [5, 5, 11], [0, 12]):
         bounds = [0, *cuts, 12]
         parts = [codec.encode(x[a:b], seed=6, axis=-1, shared=shared, start=a) for a, b in itertools.pairwise(bounds)]
         assert same_message(tersor.concat(parts), whole), cuts
     y = normal(4, 3, 24)
-    shared = shared_for(codec, [y])
+    shared = shared_for(codec, [y], axis=-1)
     whole = codec.encode(y, seed=6, axis=-1, shared=shared)
     parts = [codec.encode(y[i : i + 1], seed=6, axis=-1, shared=shared, start=3 * i) for i in range(4)]
     assert same_message(tersor.concat(parts), whole)

@@ -30,6 +30,7 @@ from rotated_cases import (  # noqa: F401
     case_unrotate_units,
 )
 from shared_cases import case_shared_decode, case_shared_encode, case_shared_search  # noqa: F401
+from thc_cases import case_thc_add, case_thc_decode, case_thc_encode, case_unit_rms  # noqa: F401
 from uniform_levels_cases import (  # noqa: F401
     case_join_symbols,
     case_split_symbols,

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -118,6 +118,16 @@ class Codec:
         """Return the fields of the largest message that these units can give."""
         return bytes(self.fields_size)
 
+    def sum_fields(self, count: int) -> bytes:
+        """Return fields that give the layout of a sum of `count` messages (additive codecs only).
+
+        Raises
+        ------
+        RangeError
+            If such a sum could leave the integer range.
+        """
+        raise TersorError(f"{self.name} is not additive")
+
     def _encode(self, job: Job) -> Made:
         raise NotImplementedError
 
@@ -158,7 +168,7 @@ class Codec:
         ahead = start * units.length if units.by_rows else start
         return start >= 0 and ahead + units.size <= _MAX_POSITION and (units.by_rows or start % (self.unit or 1) == 0)
 
-    def nbytes(self, shape: tuple[int, ...], dtype: Any = "float32", axis: int | None = None) -> int:
+    def nbytes(self, shape: tuple[int, ...], dtype: Any = "float32", axis: int | None = None, count: int = 1) -> int:
         """Return the size of a message before it is encoded: exact if `claims.fixed_size`, else an upper bound.
 
         Parameters
@@ -169,6 +179,8 @@ class Codec:
             Its dtype: a name, or that of a NumPy or torch array.
         axis : None or -1
             One vector, or rows.
+        count : int, default 1
+            Size of the sum of so many messages (additive codecs only).
 
         Examples
         --------
@@ -179,7 +191,8 @@ class Codec:
         from tersor.message import message_size
 
         units = self.units(shape, check_axis(axis, len(shape)))
-        layout = self.layout(units, arrays.checked_dtype(dtype), self.largest_fields(units))
+        fields = self.largest_fields(units) if count <= 1 else self.sum_fields(count)
+        layout = self.layout(units, arrays.checked_dtype(dtype), fields)
         return message_size(self.spec, len(shape), self.fields_size, [p.nbytes for p in layout.values()])
 
     def expected_error(self, received: float = 1.0) -> float | None:
@@ -193,8 +206,11 @@ class Codec:
         """
         return None
 
-    def measure(self, x: Any) -> NDArray[np.float32] | None:
-        """Return the small statistics that senders must agree on first, shape (k,), or None if there are none."""
+    def measure(self, x: Any, *, axis: int | None = None) -> NDArray[np.float32] | None:
+        """Return the small statistics that senders must agree on first, shape (k,), or None if there are none.
+
+        `axis` is that of `encode`. Parts of an array (`start`) are encoded with the statistics of the whole.
+        """
         return None
 
     def merge(self, stats: NDArray[np.float32] | None, *, key: int | None = None) -> Shared:
@@ -372,6 +388,10 @@ class Codec:
             If the sum could leave the integer range.
         """
         raise TersorError(f"{self.name} is not additive; decode and add, or use tersor.mean")
+
+    def add_all(self, messages: Sequence[Encoded]) -> Encoded:
+        """Add messages without decoding, one after the other; errors as for `add`."""
+        return reduce(self.add, messages)
 
     def estimate(
         self, enc: Encoded, units: Units, out: NDArray[Any], add: bool, weight: float, present: NDArray[np.bool_] | None

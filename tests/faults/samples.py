@@ -57,6 +57,9 @@ SPECS = [
     "asq:3,block=32,level_dtype=uint16",
     "asq:2,block=8,level_dtype=uint8",
     "kmeans:2",
+    "thc:1",
+    "thc:3,block=32",
+    "thc:4,granularity=30,rotations=1",
 ]
 
 
@@ -78,11 +81,15 @@ def messages():
             made.append(enc)
             if enc.units.count > 1:
                 made.append(replace(enc, received=np.arange(enc.units.count) % 2 == 0))
-    codec = tersor.get_codec("sq:3")
-    x = rng.standard_normal((4, 6)).astype(np.float32)
+    for spec in ("sq:3", "thc:3"):
+        codec = tersor.get_codec(spec)
+        x = rng.standard_normal((4, 6)).astype(np.float32)
+        shared = codec.merge(codec.measure(x, axis=-1)[None], key=3)
+        a, b = (codec.encode(x, seed=s, shared=shared, axis=-1) for s in (1, 2))
+        made += [codec.add(a, b), codec.add(replace(a, received=np.arange(4) > 1), b)]
+    codec = tersor.get_codec("thc:2,sum_bits=3")
     shared = codec.merge(codec.measure(x)[None], key=3)
-    a, b = (codec.encode(x, seed=s, shared=shared, axis=-1) for s in (1, 2))
-    made += [codec.add(a, b), codec.add(replace(a, received=np.arange(4) > 1), b)]
+    made.append(codec.add_all([codec.encode(x, seed=s, shared=shared) for s in range(5)]))
     return [enc.to_bytes() for enc in made]
 
 

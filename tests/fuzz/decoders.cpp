@@ -25,6 +25,7 @@
 #include "rotation.h"
 #include "shared_codes.h"
 #include "shared_levels.h"
+#include "thc.h"
 #include "uniform.h"
 
 using namespace tersor;
@@ -332,6 +333,46 @@ void fuzz_unpack(Random &r) {
   });
 }
 
+// Any codes, ranges and counts; sums of any widths; then the encoder on any values.
+void fuzz_thc(Random &r) {
+  Units units;
+  units.unit = 1 + (r.one_in(4) ? a_size(r, 12000) : a_size(r, 400));
+  units.by_rows = r.one_in(3);
+  units.d = units.by_rows ? units.unit * r.below(8) : a_size(r, 9000);
+  units.unit = units.d == 0 ? 1 : std::min(units.unit, units.d);
+  units.key = r.next();
+  units.start = r.next() >> 2;
+  const i64 count = units.count(), size = rotated_size(units);
+  const i64 length = count == 0 ? 1 : units.padded(0);
+  const int bits = 1 + static_cast<int>(r.below(8)), width = 1 + static_cast<int>(r.below(32));
+  const int rotations = 1 + static_cast<int>(r.below(3));
+  Block<std::uint16_t> table(r, i64{1} << bits);
+  u32 value = 0;
+  for (i64 z = 0; z < i64{1} << bits; ++z, value += 1 + static_cast<u32>(r.below(3)))
+    table.as<u16u>()[z] = static_cast<std::uint16_t>(value);
+  const ThcGrid grid{table.as<u16u>(), hostile_double(r), bits};
+  Block<float> rms = floats(r, count), x = floats(r, units.d), out = floats(r, units.d), sizes = floats(r, count);
+  Block<u32> counts(r, count);
+  Block<u8> codes(r, stream_bytes(size, length, width)), single(r, stream_bytes(size, length, bits));
+  Block<u8> sums(r, stream_bytes(size, length, width));
+  const bool add = r.one_in(2), clamp = r.one_in(2);
+  const double weight = hostile_double(r);
+  const i64 shift = r.one_in(2) ? 0 : static_cast<i64>(r.next() >> 40) - 1000;
+  const u64 key = r.next(), first = r.next() >> 2;
+  both(r, "thc_decode", out, [&](char *to) {
+    thc_decode(units, rotations, grid, codes.as<u8>(), width, shift, rms.as<f32u>(), counts.as<u32u>(), weight, add,
+               reinterpret_cast<f32u *>(to));
+  });
+  const ThcMessage messages[2] = {{codes.as<u8>(), width}, {single.as<u8>(), bits}};
+  both(r, "thc_add", sums, [&](char *to) {
+    thc_add(messages, 2, size, length, grid, shift, clamp, reinterpret_cast<u8 *>(to), width);
+  });
+  both(r, "unit_rms", sizes, [&](char *to) { unit_rms(units, x.as<f32u>(), reinterpret_cast<f32u *>(to)); });
+  both(r, "thc_encode", single, [&](char *to) {
+    thc_encode(units, rotations, grid, x.as<f32u>(), rms.as<f32u>(), key, first, reinterpret_cast<u8 *>(to));
+  });
+}
+
 // Any codes and levels; then those of an encoder that gets any values, and levels in any order.
 void fuzz_levels(Random &r) {
   const int bits = 1 + static_cast<int>(r.below(8));
@@ -442,6 +483,7 @@ int main(int argc, char **argv) {
       case 13: fuzz_unrotate(r); break;
       case 14: fuzz_levels(r); break;
       case 15: fuzz_shared(r); break;
+      case 16: fuzz_thc(r); break;
       default: fuzz_eden(r);
     }
   }

@@ -50,6 +50,8 @@ SPECS = [
     "asq:2,block=64,level_dtype=uint8",
     "kmeans:3",
     "asq:2,shared=3",
+    "thc:3",
+    "thc:4,granularity=30,block=64",
 ]
 
 
@@ -66,6 +68,9 @@ def messages():
     sq = tersor.get_codec("sq:4")
     shared = sq.merge(np.stack([sq.measure(rows), sq.measure(-rows)]), key=0x0123456789ABCDEF)
     a, b = (sq.encode(v, seed=k, sender=k, shared=shared) for k, v in enumerate((rows, -rows)))
+    thc = tersor.get_codec("thc:4")
+    agreed = thc.merge(np.stack([thc.measure(v) for v in (x, -x / 2)]), key=0x0123456789ABCDEF)
+    c, d = (thc.encode(v, seed=k, sender=k, shared=agreed) for k, v in enumerate((x, -x / 2)))
     options = {"seed": 0xFEDCBA9876543210, "sender": 3}
     made = {
         "eden4-vector": tersor.Eden(bits=4).encode(x, start=8192, **options),
@@ -80,6 +85,7 @@ def messages():
         "bf16": tersor.BFloat16().encode(values(20).astype(np.float64), **options),
         "none": tersor.NoCompression().encode(values(20).astype(np.float16).reshape(4, 5), axis=-1, **options),
         "sq4-sum": sq.add(a, b),
+        "thc4-sum": thc.add(c, d),
         **{spec: tersor.get_codec(spec).encode(values(300), **options) for spec in SPECS},
         **{f"{spec}-rows": tersor.get_codec(spec).encode(rows, axis=-1, **options) for spec in SPECS},
     }

@@ -17,6 +17,7 @@ from tersor.codecs.randk import PermK, RandK
 from tersor.codecs.sign import Sign
 from tersor.codecs.sq import StochasticQuantization
 from tersor.codecs.terngrad import TernGrad
+from tersor.codecs.thc import THC
 from tersor.codecs.topk import TopK
 from tersor.codecs.turboquant import TurboQuant
 
@@ -29,6 +30,7 @@ __all__ = [
     "MXFP8",
     "MXINT8",
     "QSGD",
+    "THC",
     "BFloat16",
     "Drive",
     "Eden",

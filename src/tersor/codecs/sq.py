@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tersor.arrays import to_host
 from tersor.codec import Claims, Codec, Job, Made
-from tersor.codecs import sq_forms
+from tersor.codecs import sq_forms, sums
 from tersor.codecs.deliver import UNIT, first_nonfinite
 from tersor.coding.bits import packed_size
-from tersor.encoded import Encoded, PlaneSpec, check_compatible
-from tersor.errors import FormatError, IncompatibleError, NonFiniteError, RangeError
+from tersor.encoded import Encoded, PlaneSpec
+from tersor.errors import FormatError, IncompatibleError, RangeError
 from tersor.kernels import ops
 from tersor.registry import register
 from tersor.shared import Shared
@@ -22,7 +21,6 @@ from tersor.units import Units
 _FIELDS = struct.Struct("<ffB")
 _ROTATED_FIELDS = struct.Struct("<ddB")
 _SUM_WIDTHS = (8, 16, 32)
-_SIZE_DIGITS = 2**24
 _LARGE = 2.0**100  # estimates may pass the largest float32 from here on
 _BEYOND = 2.0**160  # more than a rotation makes of float32 values
 
@@ -118,15 +116,25 @@ class StochasticQuantization(Codec):
         nbytes = max(units.count - 1, 0) * stride + packed_size(units.last, width)
         return {"codes": PlaneSpec(width, units.count, stride, nbytes)}
 
-    def measure(self, x: Any) -> NDArray[np.float32] | None:
+    def measure(self, x: Any, *, axis: int | None = None) -> NDArray[np.float32] | None:
         """Return (finite, size // 2**24, size % 2**24, min, max) of `x`, float32; None with rotations."""
         if self.rotations:
             return None
-        host, _ = to_host(x)
-        values = host.float32()
-        finite = first_nonfinite(values) < 0
+        head, values, finite = sums.head_of(x)
         low, high = (values.min(), values.max()) if finite and len(values) else (0.0, 0.0)
-        return np.array([finite, len(values) // _SIZE_DIGITS, len(values) % _SIZE_DIGITS, low, high], np.float32)
+        return np.array([*head, low, high], np.float32)
+
+    def sum_fields(self, count: int) -> bytes:
+        if not self.claims.additive:
+            return super().sum_fields(count)
+        return _FIELDS.pack(0, 0, self._sum_width(count))
+
+    def _sum_width(self, count: int) -> int:
+        largest = count * ((1 << self.bits) - 1)
+        width = self.bits if count <= 1 else next((w for w in _SUM_WIDTHS if largest < 1 << w), None)
+        if width is None:
+            raise RangeError(f"sq: the sum of {count} messages of {self.bits} bits could pass 2**32; decode first")
+        return width
 
     def merge(self, stats: NDArray[np.float32] | None, *, key: int | None = None) -> Shared:
         """Return the range that holds all senders' values.
@@ -140,17 +148,8 @@ class StochasticQuantization(Codec):
         """
         if self.rotations:
             return super().merge(None, key=key)
-        if stats is None:
-            raise ValueError("sq: merge needs the senders' statistics, shape (n, 5)")
-        stats = np.asarray(stats, np.float32)
-        if stats.ndim != 2 or stats.shape[1] != 5 or not len(stats):
-            raise ValueError(f"sq: merge wants an array of shape (n, 5) with n >= 1, got {stats.shape}")
-        bad = np.flatnonzero(stats[:, 0] != 1)
-        if len(bad):
-            raise NonFiniteError(f"the arrays of senders {bad.tolist()} hold NaN or infinity", int(bad[0]))
-        if (stats[:, 1:3] != stats[0, 1:3]).any():
-            raise IncompatibleError("the senders' arrays have different sizes")
-        return Shared(super().merge(None, key=key).key, np.array([stats[:, 3].min(), stats[:, 4].max()], np.float32))
+        ranges = sums.merged(stats, "sq", sums.HEAD + 2)
+        return Shared(super().merge(None, key=key).key, np.array([ranges[:, 0].min(), ranges[:, 1].max()], np.float32))
 
     def _encode(self, job: Job) -> Made:
         x = job.host.float32()
@@ -179,7 +178,7 @@ class StochasticQuantization(Codec):
             return
         codes = np.ascontiguousarray(enc.planes["codes"].data)
         if self.claims.additive:
-            counts = _counts(enc, units, present)
+            counts = sums.unit_counts(enc, units, present)
             ops.current().sq_decode(codes, units.length, low, high, self.bits, width, counts, weight, add, out)
             return
         place = sq_forms.Place(enc.key, 0, enc.start)
@@ -192,43 +191,27 @@ class StochasticQuantization(Codec):
     def add(self, a: Encoded, b: Encoded) -> Encoded:
         if not self.claims.additive:
             return super().add(a, b)
-        if not a.digest or not b.digest:
-            raise IncompatibleError(
-                "sq: messages without shared statistics do not add; encode with shared=codec.merge(...)"
-            )
-        check_compatible(a, b)
-        if a.spec != self.spec:
-            raise IncompatibleError(f"these are messages of {a.spec}, not of {self.spec}")
+        sums.check_addable(a, b, self.spec)
         (low, high, a_width), (b_low, b_high, b_width) = _FIELDS.unpack(a.fields), _FIELDS.unpack(b.fields)
         if (low, high) != (b_low, b_high):
             raise IncompatibleError("sq: the messages' ranges differ")
         units = self.units(a.shape, a.axis)
-        both = [_counts(m, units, m.received) for m in (a, b)]
-        counts = both[0].astype(np.uint64) + both[1]
-        empty = a.count + b.count if not units.count and isinstance(a.count, int) and isinstance(b.count, int) else 1
-        most = int(counts.max(initial=empty))
-        largest = most * ((1 << self.bits) - 1)
-        width = self.bits if most <= 1 else next((w for w in _SUM_WIDTHS if largest < 1 << w), None)
-        if width is None:
-            raise RangeError(f"sq: the sum of {most} messages of {self.bits} bits could pass 2**32; decode first")
+        total, most = sums.added_counts(a, b, units)
+        width = self._sum_width(most)
         fields = _FIELDS.pack(low, high, width)
         layout = self.layout(units, a.dtype, fields)["codes"]
         codes = np.empty(layout.nbytes, np.uint8)
         if units.size:
             ops.current().sq_add(
-                _present_codes(a, units),
+                sums.present_codes(a),
                 a_width,
-                _present_codes(b, units),
+                sums.present_codes(b),
                 b_width,
                 units.size,
                 units.length,
                 codes,
                 width,
             )
-        one = int(counts[0]) if len(counts) and (counts == counts[0]).all() else None
-        total = counts.astype(np.uint32) if one is None or one == 0 else one
-        if not units.count and isinstance(a.count, int) and isinstance(b.count, int):
-            total = empty
         return replace(
             a,
             planes={"codes": layout.fill(codes)},
@@ -236,7 +219,6 @@ class StochasticQuantization(Codec):
             received=None,
             fields=fields,
             error=None,
-            start=a.start,
         )
 
     def validate(self, enc: Encoded) -> None:
@@ -246,20 +228,3 @@ class StochasticQuantization(Codec):
         range_ok &= not max(abs(low), abs(high)) > _BEYOND
         if not range_ok or (width == self.bits) != (largest < 1 << self.bits) or largest >= 1 << width:
             raise FormatError("sq: the range, width and count contradict one another")
-
-
-def _counts(enc: Encoded, units: Units, present: NDArray[np.bool_] | None) -> NDArray[np.uint32]:
-    counts = np.broadcast_to(np.asarray(enc.count, np.uint32), (units.count,)).copy()
-    if present is not None:
-        counts[~present] = 0
-    return counts
-
-
-def _present_codes(enc: Encoded, units: Units) -> NDArray[np.uint8]:
-    plane = enc.planes["codes"]
-    if enc.received is None:
-        return np.ascontiguousarray(plane.data)
-    codes = plane.data.copy()
-    for k in np.flatnonzero(~enc.received).tolist():
-        codes[k * plane.stride : (k + 1) * plane.stride] = 0
-    return codes

@@ -19,6 +19,7 @@ from tersor.errors import TersorError
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 U8 = NDArray[np.uint8]
+U16 = NDArray[np.uint16]
 EdenMessage = tuple[U8, F32, U8, int, int, float]
 U32 = NDArray[np.uint32]
 QuicflMessage = tuple[U8, F32, U32, U32, F32, int, float]
@@ -392,6 +393,61 @@ class Backend(Protocol):
         out: F32,
         /,
     ) -> None: ...
+
+    def unit_rms(self, x: F32, unit: int, full: bool, out: F32, /) -> None: ...
+
+    def thc_encode(
+        self,
+        x: F32,
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        rotations: int,
+        rms: F32,
+        table: U16,
+        spread: float,
+        bits: int,
+        private: int,
+        first: int,
+        codes: U8,
+        /,
+    ) -> float: ...
+
+    def thc_decode(
+        self,
+        codes: U8,
+        unit: int,
+        key: int,
+        start: int,
+        by_rows: bool,
+        rotations: int,
+        rms: F32,
+        table: U16,
+        spread: float,
+        bits: int,
+        width: int,
+        shift: int,
+        counts: U32,
+        weight: float,
+        add: bool,
+        out: F32,
+        /,
+    ) -> None: ...
+
+    def thc_add(
+        self,
+        messages: Sequence[tuple[U8, int]],
+        unit: int,
+        size: int,
+        table: U16,
+        bits: int,
+        shift: int,
+        clamp: bool,
+        out: U8,
+        out_width: int,
+        /,
+    ) -> int: ...
 
 
 _MODULES = {"reference": "tersor.kernels.reference", "native": "tersor.kernels._native"}

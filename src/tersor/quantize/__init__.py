@@ -1,5 +1,5 @@
 """Level search: the values that codes stand for."""
 
-from tersor.quantize import adaptive, entropy_constrained, shared_levels
+from tersor.quantize import adaptive, entropy_constrained, shared_levels, thc
 
-__all__ = ["adaptive", "entropy_constrained", "shared_levels"]
+__all__ = ["adaptive", "entropy_constrained", "shared_levels", "thc"]

@@ -2,35 +2,13 @@
 #include "rotated.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <memory>
 
 #include "dispatch.h"
-#include "pool.h"
-#include "rotation.h"
+#include "rotated_units.h"
 
 namespace tersor {
 namespace {
-
-struct Workspace {
-  Draws draws;
-  Buffer<float> values, other;
-  void trim() {
-    draws.trim();
-    values.trim();
-    other.trim();
-  }
-};
-thread_local Workspace t_workspace;
-
-int rounds_of(i64 padded, int rotations) { return padded == run_length(padded) ? rotations : mixing_rounds(padded); }
-
-float norm_of(i64 padded, int rounds) {
-  double power = 1;
-  for (int r = 0; r < rounds; ++r) power *= static_cast<double>(run_length(padded));
-  return static_cast<float>(1 / std::sqrt(power));
-}
 
 // w = x * norm, zeros behind it.
 void fill(const f32u *x, i64 n, i64 padded, float norm, f32u *w) {
@@ -38,24 +16,6 @@ void fill(const f32u *x, i64 n, i64 padded, float norm, f32u *w) {
     const i64 valid = std::clamp<i64>(n - begin, 0, end - begin);
     for (i64 i = begin; i < begin + valid; ++i) w[i] = x[i] * norm;
     std::memset(w + begin + valid, 0, static_cast<std::size_t>(end - begin - valid) * 4);
-  });
-}
-
-// Calls body(u, draws, scratch) for every unit, with the draws at its place.
-template <class Body>
-void each_unit(const Units &units, int rotations, const Body &body) {
-  const i64 count = units.count();
-  if (count == 0) return;
-  std::shared_ptr<Draws> shared;
-  if (units.by_rows) shared = row_draws(units.key, units.padded(0), rounds_of(units.padded(0), rotations));
-  const i64 batch = std::max<i64>(1, 16 * kChunk / units.unit);
-  parallel_for((count + batch - 1) / batch, [&](i64 task) {
-    Workspace &scratch = t_workspace;
-    for (i64 u = task * batch; u < std::min(count, (task + 1) * batch); ++u) {
-      if (!units.by_rows) scratch.draws.move_to(units.key, units.position(u), units.padded(u));
-      body(u, units.by_rows ? *shared : scratch.draws, scratch);
-    }
-    scratch.trim();
   });
 }
 
@@ -67,7 +27,7 @@ i64 rotated_size(const Units &units) {
 }
 
 void rotate_units(const Units &units, int rotations, const f32u *x, f32u *out) {
-  each_unit(units, rotations, [&](i64 u, Draws &draws, Workspace &scratch) {
+  each_unit(units, rotations, [&](i64 u, Draws &draws, RotationWorkspace &scratch) {
     const i64 padded = draws.padded();
     const int rounds = rounds_of(padded, rotations);
     f32u *w = out + u * units.padded(0);
@@ -84,7 +44,7 @@ void rotate_units(const Units &units, int rotations, const f32u *x, f32u *out) {
 void unrotate_units(const Units &units, int rotations, const f32u *y, double weight, bool add, const u8 *present,
                     f32u *out) {
   const float factor = static_cast<float>(weight);
-  each_unit(units, rotations, [&](i64 u, Draws &draws, Workspace &scratch) {
+  each_unit(units, rotations, [&](i64 u, Draws &draws, RotationWorkspace &scratch) {
     const i64 padded = draws.padded(), n = units.size(u);
     f32u *to = out + u * units.unit;
     if (factor == 0 || (present && !present[u])) {

@@ -22,6 +22,7 @@ from tersor.kernels.reference.rans import count_symbols, rans_decode, rans_encod
 from tersor.kernels.reference.rotated import rotate_units, unrotate_units
 from tersor.kernels.reference.shared_codes import shared_decode, shared_encode
 from tersor.kernels.reference.shared_levels import shared_search
+from tersor.kernels.reference.thc import thc_add, thc_decode, thc_encode, unit_rms
 from tersor.kernels.reference.uniform import sq_add, sq_decode, sq_encode
 from tersor.kernels.reference.uniform_levels import join_symbols, split_symbols, uniform_counts, uniform_indices
 
@@ -72,8 +73,12 @@ __all__ = [
     "sq_add",
     "sq_decode",
     "sq_encode",
+    "thc_add",
+    "thc_decode",
+    "thc_encode",
     "uniform_counts",
     "uniform_indices",
+    "unit_rms",
     "unpack",
     "unrotate_units",
 ]
