@@ -10,8 +10,19 @@ from tersor.collectives import LocalLink, Trace, all_reduce
 from tersor.collectives.frames import RemoteError
 from tersor.collectives.transpose import shards
 
-TOPOLOGIES = ["gather", "transpose", "ring"]
-SPECS = ["none", "bf16", "int8", "eden:4", "eden:1", "sq:8", "drive"]
+TOPOLOGIES = ["gather", "transpose", "sharded", "ring", "butterfly", "server"]
+BOUNDS = {
+    "none": 1e-13,
+    "bf16": 3e-5,
+    "int8": 1e-3,
+    "eden:4": 0.025,
+    "eden:1": 1.8,
+    "drive": 1.8,
+    "sq:8": 1e-3,
+    "thc:4": 0.06,
+    "ecasq:4": 0.06,
+}
+SPECS = list(BOUNDS)
 
 
 def on_all(size, call):
@@ -42,12 +53,11 @@ def test_all_ranks_end_with_the_same_bits_near_the_mean(size, spec, topology):
     results = reduced(xs, spec, topology=topology, average=True)
     assert all(r.tobytes() == results[0].tobytes() for r in results)
     mean = xs.astype(np.float64).mean(0)
-    bound = {"none": 1e-13, "bf16": 3e-5, "int8": 1e-3, "eden:4": 0.025, "eden:1": 1.8, "drive": 1.8, "sq:8": 1e-3}
     if size == 1:
         assert results[0].tobytes() == xs[0].tobytes()
     else:
         # A ring rounds the sum of k vectors at the k-th rank: n / 2 times the error of one rounding and one more.
-        assert tersor.nmse(mean, results[0]) < bound[spec] * (size if topology == "ring" else 1)
+        assert tersor.nmse(mean, results[0]) < BOUNDS[spec] * (size if topology in ("ring", "butterfly") else 1)
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -125,7 +135,7 @@ def test_trace_counts_time_and_error():
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-@pytest.mark.parametrize("spec", ["eden:4", "sq:4", "none"])
+@pytest.mark.parametrize("spec", ["eden:4", "sq:4", "thc:4", "none"])
 def test_nonfinite_on_one_rank_is_known_to_all(spec, topology):
     xs = vectors(4, 9000)
     xs[2, 4321] = np.inf

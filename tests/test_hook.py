@@ -58,14 +58,14 @@ def run_identical(rank, spec, options, bucket_mb):
     return bits(ddp), hook.stats
 
 
-@pytest.mark.parametrize("topology", ["gather", "transpose", "ring", "auto"])
-@pytest.mark.parametrize("spec", ["eden:4", "eden:2", "drive", "sq:8", "int8", "bf16", "fp16", "none"])
+@pytest.mark.parametrize("topology", ["gather", "transpose", "sharded", "ring", "butterfly", "server", "auto"])
+@pytest.mark.parametrize("spec", ["eden:4", "drive", "sq:8", "thc:4", "int8", "bf16", "ecasq:4", "none"])
 def test_ranks_stay_identical_with_several_buckets(pool, spec, topology):
-    results = pool.run(run_identical, spec, {"topology": topology}, 0.02)
+    results = pool.run(run_identical, spec, {"topology": topology, "error_feedback": spec == "thc:4"}, 0.02)
     assert len({b for b, _ in results}) == 1
     stats = results[0][1]
     assert stats.steps == 6 and stats.buckets > 6 and stats.bytes_sent > 0 and stats.nonfinite == 0
-    assert (stats.vnmse is not None) == (spec in ("eden:4", "eden:2", "drive"))
+    assert (stats.vnmse is not None) == (spec in ("eden:4", "drive", "thc:4", "ecasq:4"))
 
 
 def run_none_equals_plain(rank):

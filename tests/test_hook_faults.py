@@ -22,7 +22,7 @@ from tersor.torch.feedback import Feedback  # noqa: E402
 
 FAILING = 2
 SQ = type(tersor.get_codec("sq:4"))
-AGREEING = ("gather", "transpose")  # where ranks agree on statistics first
+TOPOLOGIES = ("gather", "transpose", "ring", "butterfly", "server")
 
 
 def broken_at(kind, method, at):
@@ -68,14 +68,12 @@ def run_failure(rank, spec, kind, method, at, topology):
 @pytest.mark.parametrize(
     ("spec", "kind", "method", "topology"),
     [
-        *(("eden:4", tersor.Eden, "encode", topology) for topology in ("gather", "transpose", "ring")),
-        *(("sq:4", SQ, "measure", topology) for topology in AGREEING),
+        *(("eden:4", tersor.Eden, "encode", topology) for topology in TOPOLOGIES),
+        *(("sq:4", SQ, "measure", topology) for topology in ("gather", "sharded", "ring")),
     ],
 )
 def test_what_fails_before_an_exchange_is_known_to_all_and_training_goes_on(pool, spec, kind, method, topology):
-    # measure is first asked for the size of the statistics: its second call is the one that counts
-    at = 1 if method == "measure" else 0
-    results = pool.run(run_failure, spec, kind, method, at, topology)
+    results = pool.run(run_failure, spec, kind, method, 0, topology)
     names = [r[0] for r in results]
     assert names == ["MemoryError" if rank == FAILING else "RemoteError" for rank in range(4)]
     assert all(r[1] for r in results) and len({r[2] for r in results}) == 1
@@ -86,7 +84,7 @@ def test_what_fails_before_an_exchange_is_known_to_all_and_training_goes_on(pool
     [
         *(
             (*case, "eden:4", topology)
-            for topology in ("gather", "transpose", "ring")
+            for topology in TOPOLOGIES
             for case in (
                 (tersor.Eden, "decode", 3),
                 (tersor.Eden, "decode", 5),
@@ -95,7 +93,7 @@ def test_what_fails_before_an_exchange_is_known_to_all_and_training_goes_on(pool
                 (Layout, "ready", 1),
             )
         ),
-        *((SQ, "merge", 0, "sq:4", topology) for topology in AGREEING),
+        *((SQ, "merge", 0, "sq:4", topology) for topology in ("gather", "sharded", "ring")),
     ],
 )
 def test_what_one_rank_alone_notices_closes_its_link(pool, spec, kind, method, at, topology):
@@ -158,7 +156,7 @@ def test_a_state_that_only_one_rank_loaded_is_refused(pool):
     pool.run(run_state_on_one_rank)
 
 
-@pytest.mark.parametrize("topology", ["gather", "transpose", "ring"])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_a_sum_that_overflows_is_nonfinite_on_all(pool, topology):
     results = pool.run(run_overflow, topology)
     assert results == [("overflows", True)] * 4

@@ -231,8 +231,8 @@ def test_asynchronous_calls_on_a_given_link_keep_their_order():
     assert all(bool((t == 2 * i).all()) for mine in tensors for i, t in enumerate(mine))
 
 
-@pytest.mark.parametrize("topology", ["gather", "transpose", "ring"])
-@pytest.mark.parametrize("spec", ["eden:4", "sq:4", "int8", "none"])
+@pytest.mark.parametrize("topology", ["gather", "transpose", "sharded", "ring", "butterfly", "server"])
+@pytest.mark.parametrize("spec", ["eden:4", "sq:4", "thc:4", "int8", "none"])
 def test_the_mean_of_the_largest_halves_is_finite(pool, spec, topology):
     assert all(pool.run(run_largest_half, spec, topology))
 

@@ -213,6 +213,10 @@ class Codec:
         """
         return None
 
+    def stats_size(self, shape: tuple[int, ...], axis: int | None = None) -> int:
+        """Return how many numbers `measure` gives for an array of `shape`; 0 if the codec has none."""
+        return 0
+
     def merge(self, stats: NDArray[np.float32] | None, *, key: int | None = None) -> Shared:
         """Merge the senders' statistics; done once at one owner and sent out.
 
@@ -388,6 +392,10 @@ class Codec:
             If the sum could leave the integer range.
         """
         raise TersorError(f"{self.name} is not additive; decode and add, or use tersor.mean")
+
+    def saturated(self, enc: Encoded) -> int:
+        """Return how many coordinates of a sum were clamped on its way."""
+        return 0
 
     def add_all(self, messages: Sequence[Encoded]) -> Encoded:
         """Add messages without decoding, one after the other; errors as for `add`."""

@@ -347,10 +347,10 @@ void fuzz_thc(Random &r) {
   const int bits = 1 + static_cast<int>(r.below(8)), width = 1 + static_cast<int>(r.below(32));
   const int rotations = 1 + static_cast<int>(r.below(3));
   Block<std::uint16_t> table(r, i64{1} << bits);
-  u32 value = 0;
-  for (i64 z = 0; z < i64{1} << bits; ++z, value += 1 + static_cast<u32>(r.below(3)))
-    table.as<u16u>()[z] = static_cast<std::uint16_t>(value);
-  const ThcGrid grid{table.as<u16u>(), hostile_double(r), bits};
+  u16u *entries = table.as<u16u>();  // a template argument loses the alignment of 1
+  for (i64 z = 1, value = 0; z < i64{1} << bits; ++z) entries[z] = static_cast<std::uint16_t>(value += 1 + r.below(3));
+  entries[0] = 0;
+  const ThcGrid grid{entries, hostile_double(r), bits};
   Block<float> rms = floats(r, count), x = floats(r, units.d), out = floats(r, units.d), sizes = floats(r, count);
   Block<u32> counts(r, count);
   Block<u8> codes(r, stream_bytes(size, length, width)), single(r, stream_bytes(size, length, bits));

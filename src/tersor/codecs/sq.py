@@ -124,6 +124,9 @@ class StochasticQuantization(Codec):
         low, high = (values.min(), values.max()) if finite and len(values) else (0.0, 0.0)
         return np.array([*head, low, high], np.float32)
 
+    def stats_size(self, shape: tuple[int, ...], axis: int | None = None) -> int:
+        return 0 if self.rotations else sums.HEAD + 2
+
     def sum_fields(self, count: int) -> bytes:
         if not self.claims.additive:
             return super().sum_fields(count)

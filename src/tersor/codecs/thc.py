@@ -175,6 +175,9 @@ class THC(Codec):
         shape = tuple(x.shape)
         return np.concatenate([head, _rms(values, self.units(shape, check_axis(axis, len(shape))))])
 
+    def stats_size(self, shape: tuple[int, ...], axis: int | None = None) -> int:
+        return sums.HEAD + self.units(shape, check_axis(axis, len(shape))).count
+
     def merge(self, stats: NDArray[np.float32] | None, *, key: int | None = None) -> Shared:
         """Return the largest root mean square of every unit, behind the table that all senders then use.
 
@@ -274,7 +277,6 @@ class THC(Codec):
         return bool(len(rms)) and bool(np.nanmax(rms, initial=0) > _LARGE)
 
     def saturated(self, enc: Encoded) -> int:
-        """Return how many coordinates of a sum were clamped on its way; 0 unless `sum_bits` is given."""
         return self._unpack(enc)[2]
 
     def add(self, a: Encoded, b: Encoded) -> Encoded:
@@ -312,6 +314,19 @@ class THC(Codec):
         fields = self._fields.pack(spread, *table.tolist(), saturated, width)
         planes = {"codes": layout.fill(codes), "rms": first.planes["rms"]}
         return replace(total, planes=planes, fields=fields, error=None)
+
+    def accumulate(
+        self, messages: Sequence[Encoded], units: Units, out: NDArray[Any], weights: Sequence[float]
+    ) -> None:
+        # Messages that add need one inverse rotation for all. A saturating sum would lose something.
+        alike = len(messages) > 1 and not self.sum_bits and len({(m.digest, m.start) for m in messages}) == 1
+        single = all(isinstance(m.count, int) and m.received is None for m in messages)
+        factors = {w / m.count for w, m in zip(weights, messages, strict=True) if isinstance(m.count, int)}
+        if not (alike and messages[0].digest and single and len(factors) == 1):
+            return super().accumulate(messages, units, out, weights)
+        total = self.add_all(messages)
+        assert isinstance(total.count, int)
+        self.estimate(total, units, out, True, factors.pop() * total.count, None)
 
     def validate(self, enc: Encoded) -> None:
         spread, table, saturated, width = self._unpack(enc)

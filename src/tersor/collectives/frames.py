@@ -29,17 +29,20 @@ class RemoteError(TersorError):
 
 
 def make_frame(
-    make: Callable[[], bytes], size: int, rank: int, bad: NonFiniteError | None = None
+    make: Callable[[], bytes], size: int | None, rank: int, bad: NonFiniteError | None = None
 ) -> tuple[Bytes, Exception | None]:
     """Return a frame of `size` bytes: a status (8 bytes, so that the message stays aligned) and a message.
 
-    If this rank's input is `bad`, or `make` fails, the frame says only that; the error is returned beside it.
+    None: a frame of the message's size. If this rank's input is `bad`, or `make` fails, the frame says only that; the
+    error is returned beside it.
     """
-    data = np.zeros(size, np.uint8)
+    data = np.zeros(size or STATUS_SIZE, np.uint8)
     error: Exception | None = bad
     if bad is None:
         try:
             message = make()
+            if size is None:
+                data = np.zeros(STATUS_SIZE + len(message), np.uint8)
             data[STATUS_SIZE : STATUS_SIZE + len(message)] = np.frombuffer(message, np.uint8)
         except Exception as raised:
             error = raised

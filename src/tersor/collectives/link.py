@@ -4,7 +4,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +85,7 @@ class LocalLink(Link):
         self._board, self._barrier = board, barrier
 
     @classmethod
-    def group(cls, size: int, timeout: float = 60.0) -> "list[LocalLink]":
+    def group(cls, size: int, timeout: float = 60.0) -> list[Self]:
         """Return the ends of a new group; an exchange that lasts longer than `timeout` seconds breaks it."""
         board: list[Any] = [None] * size
         barrier = threading.Barrier(size, timeout=timeout)

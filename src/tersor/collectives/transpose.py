@@ -1,18 +1,17 @@
-"""transpose: all-to-all of shards, the sum in float32 at each shard's owner, one more encoding, all-gather.
+"""transpose: all-to-all of shards, the sum at each shard's owner, one message of it to all.
 
-Two encodings on the way of every coordinate, whatever the number of ranks, and 2 (n - 1) / n messages a rank.
+Two encodings on the way of every coordinate, whatever the number of ranks, and 2 (n - 1) / n messages a rank. Where the
+wire adds messages as integers (`sharded`), one encoding.
 """
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import overload
 
-import numpy as np
-
 from tersor.collectives.frames import make_frame, nonfinite_ranks
 from tersor.collectives.link import Bytes
-from tersor.collectives.reduce import F32, Round
-from tersor.encoded import Encoded
+from tersor.collectives.round import F32, Round
+from tersor.collectives.wire import Wire
 from tersor.errors import NonFiniteError
 
 
@@ -31,31 +30,37 @@ def shards(size: int, ranks: int, unit: int | None) -> list[tuple[int, int]]:
 
 
 def gather_shards(
-    state: Round, ranges: Sequence[tuple[int, int]], make: Callable[[], bytes], failed: Exception | None = None
-) -> list[Encoded] | None:
-    """Send the message of this rank's sum, which `make` returns, to all; return everybody's, or None if one overflows.
+    state: Round,
+    wire: Wire,
+    ranges: Sequence[tuple[int, int]],
+    make: Callable[[], bytes],
+    x: F32,
+    failed: Exception | None = None,
+) -> bool:
+    """Send the message of this rank's sum, which `make` returns, to all, and decode everybody's to `x`.
 
-    Every rank, the owner too, must take the decoded values, never its own exact sum. `failed` is an earlier error of
-    this rank, which the others know of.
+    Every rank, the owner too, takes the decoded values, never its own exact sum. `failed` is an earlier error of this
+    rank, which the others know of. Returns False if a sum overflows; `x` is unchanged then.
     """
-    lengths = [stop - begin for begin, stop in ranges]
+    sizes = [wire.frame_size(stop - begin, state.size) for begin, stop in ranges]
+    # All frames have the size of the largest, so that one all-gather moves them.
+    size = None if None in sizes else max(n for n in sizes if n is not None)
     with state.trace.coding():
-        # All frames have the size of the largest, so that one all-gather moves them.
-        data, error = make_frame(make, max(map(state.frame_size, lengths)), state.link.rank)
-    with state.trace.wiring():
-        frames = state.link.all_gather(data)
+        data, error = make_frame(make, size, state.rank)
+    frames = state.all_gather(data, size)
     state.check(frames, failed or error)
     if nonfinite_ranks(frames):
-        return None
+        return False
     with state.trace.coding():
-        return [state.parse(f, n) for f, n in zip(frames, lengths, strict=True)]
+        wire.deliver([(state.opened(f), a, b) for f, (a, b) in zip(frames, ranges, strict=True) if a < b], x)
+    return True
 
 
 class _Parts(Sequence[Bytes]):
     """The frames for all ranks, each encoded when it is first asked for: a link sends one while the next is made."""
 
-    def __init__(self, state: Round, x: F32, ranges: list[tuple[int, int]], bad: NonFiniteError | None) -> None:
-        self._state, self._x, self._ranges, self._bad = state, x, ranges, bad
+    def __init__(self, state: Round, wire: Wire, ranges: list[tuple[int, int]], bad: NonFiniteError | None) -> None:
+        self._state, self._wire, self._ranges, self._bad = state, wire, ranges, bad
         self._made: dict[int, Bytes] = {}
         self.error: Exception | None = bad
 
@@ -72,30 +77,28 @@ class _Parts(Sequence[Bytes]):
         if not 0 <= j < len(self):
             raise IndexError(j)
         if j not in self._made:
-            state, (begin, stop) = self._state, self._ranges[j]
-            with state.trace.coding():
+            begin, stop = self._ranges[j]
+            with self._state.trace.coding():
                 self._made[j], error = make_frame(
-                    lambda: state.encode(self._x[begin:stop], state.link.rank, begin, state.shared),
-                    state.frame_size(stop - begin),
-                    state.link.rank,
+                    lambda: self._wire.own(begin, stop).message(),
+                    self._wire.frame_size(stop - begin, 1),
+                    self._state.rank,
                     self._bad,
                 )
             self.error = self.error or error
         return self._made[j]
 
 
-def transpose(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None:
+def transpose(state: Round, wire: Wire, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None:
     """Sum `x` over the ranks in place; returns the frames instead if some rank holds NaN or infinity.
 
     If the sum overflows, an empty list.
     """
-    link, codec = state.link, state.codec
-    ranges = shards(len(x), link.size, codec.unit)
-    lengths = [stop - begin for begin, stop in ranges]
-    parts = _Parts(state, x, ranges, bad)
-    begin = ranges[link.rank][0]
-    with state.trace.wiring():
-        received = link.all_to_all(parts, [state.frame_size(lengths[link.rank])] * link.size)
+    ranges = shards(len(x), state.size, wire.unit)
+    parts = _Parts(state, wire, ranges, bad)
+    begin, stop = ranges[state.rank]
+    size = wire.frame_size(stop - begin, 1)
+    received = state.all_to_all(parts, None if size is None else [size] * state.size)
     # NaN or infinity is known before the first part is sent, so every peer hears of it and all stop here.
     if nonfinite_ranks(received):
         return received
@@ -103,19 +106,6 @@ def transpose(state: Round, x: F32, bad: NonFiniteError | None) -> list[Bytes] |
     def reduce_and_encode() -> bytes:
         # Encoding may fail after some parts are gone: all ranks hear of it in the second exchange, and stop there.
         state.check(received, parts.error)
-        total = np.zeros(lengths[link.rank], np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):
-            messages = [state.parse(data, len(total)) for data in received]
-            codec.accumulate(messages, codec.units(total.shape, None), total, [state.weight] * len(messages))
-        return state.encode(total, link.size + link.rank, begin, step=1)
+        return wire.total(begin, stop, [state.opened(f) for f in received], state.size).message(final=True)
 
-    messages = gather_shards(state, ranges, reduce_and_encode)
-    if messages is None:
-        return []
-    with state.trace.coding():
-        if state.own is not None:
-            for data, (a, b) in zip(parts, ranges, strict=True):
-                codec.decode(state.parse(data, b - a), out=state.own[a:b])
-        for enc, (a, b) in zip(messages, ranges, strict=True):
-            codec.decode(enc, out=x[a:b])
-    return None
+    return None if gather_shards(state, wire, ranges, reduce_and_encode, x) else []

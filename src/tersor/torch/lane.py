@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from tersor.collectives.reduce import Trace
+from tersor.collectives.round import Trace
 
 _PATIENCE_S = 3.0
 _Jobs = queue.SimpleQueue["tuple[Callable[[], None], Future[None]] | None"]
