@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 import pytest
 from block_cases import case_int4_decode, case_int4_encode, case_mx_decode, case_mx_encode  # noqa: F401
+from dynamiq_cases import case_dynamiq_decode, case_dynamiq_hop, case_dynamiq_stats  # noqa: F401
 from edge_inputs import edge_inputs
 from entropy_cases import (  # noqa: F401
     case_coded_path,

@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tersor.codec import Codec
 from tersor.specs import Value, parse_spec
 
 _REGISTRY: dict[str, type[Codec]] = {}
 C = TypeVar("C", bound=type[Codec])
+T = TypeVar("T")
 
 
 def register(name: str) -> Callable[[C], C]:
@@ -55,18 +56,23 @@ def get_codec(spec: "Codec | str | Mapping[str, Value]") -> Codec:
     >>> tersor.get_codec("eden:4,scale=biased").spec
     'eden:4,scale=biased'
     """
-    if isinstance(spec, Codec):
-        return spec
+    return spec if isinstance(spec, Codec) else from_spec(spec, _REGISTRY, "codec", Codec)
+
+
+def from_spec(spec: str | Mapping[str, Value], registry: Mapping[str, type[T]], kind: str, base: type[T]) -> T:
+    """Return the object of a registry that a spec string or config names; `kind` and `base` are for errors."""
     if isinstance(spec, str):
         name, values = parse_spec(spec)
     elif not isinstance(spec, Mapping):
-        raise TypeError(f'a codec is a Codec, a spec string such as "eden:4", or a config, got {type(spec).__name__}')
+        raise TypeError(
+            f'a {kind} is a {base.__name__}, a spec string such as "eden:4", or a config, got {type(spec).__name__}'
+        )
     else:
         values = {**spec}
         name = str(values.pop("name", ""))
-    if name not in _REGISTRY:
-        raise ValueError(f"no codec {name!r}; there are {', '.join(sorted(_REGISTRY))}")
-    cls = _REGISTRY[name]
+    if name not in registry:
+        raise ValueError(f"no {kind} {name!r}; there are {', '.join(sorted(registry))}")
+    cls: Any = registry[name]
     names = [f.name for f in dataclasses.fields(cls) if f.init]
     if "" in values:
         if not names:
@@ -82,4 +88,5 @@ def get_codec(spec: "Codec | str | Mapping[str, Value]") -> Codec:
     ]
     if missing:
         raise ValueError(f"{name} needs {missing[0]}, for example {name}:4")
-    return cls(**values)
+    made: T = cls(**values)
+    return made

@@ -15,6 +15,7 @@
 
 #include "blocks.h"
 #include "dispatch.h"
+#include "dynamiq.h"
 #include "eden.h"
 #include "formats.h"
 #include "level_codes.h"
@@ -333,6 +334,32 @@ void fuzz_unpack(Random &r) {
   });
 }
 
+// Any records, and any values to add to them.
+void fuzz_dynamiq(Random &r) {
+  const i64 d = r.one_in(4) ? a_size(r, 20000) : a_size(r, 2000), count = (d + kSuperGroup - 1) / kSuperGroup;
+  Block<u8> widths(r, count);
+  for (i64 j = 0; j < count; ++j) widths.as<u8>()[j] = static_cast<u8>(2 << r.below(3));
+  const i64 bytes = record_offsets(widths.as<u8>(), count).back();
+  Block<u8> data(r, bytes), made(r, bytes);
+  Block<float> x = floats(r, d), means = floats(r, count), energies = floats(r, count), out = floats(r, d);
+  const bool add = r.one_in(2), some = r.one_in(2), given = r.one_in(2);
+  const double scale = hostile_double(r), times = hostile_double(r);
+  const int size = 1 + static_cast<int>(r.below(r.one_in(4) ? 32767 : 64));
+  const SuperDraws draws{r.next(), r.next(), static_cast<int>(r.below(size)), size};
+  const u64 first = r.next() >> 10;
+  both(r, "dynamiq_decode", out, [&](char *to) {
+    dynamiq_decode(data.as<u8>(), widths.as<u8>(), some ? means.as<f32u>() : nullptr, times, scale, add, d,
+                   reinterpret_cast<f32u *>(to));
+  });
+  both(r, "dynamiq_hop", made, [&](char *to) {
+    dynamiq_hop(x.as<f32u>(), d, scale, some ? means.as<f32u>() : nullptr, widths.as<u8>(),
+                given ? data.as<u8>() : nullptr, draws, first, reinterpret_cast<u8 *>(to));
+  });
+  both(r, "dynamiq_stats", energies, [&](char *to) {
+    dynamiq_stats(x.as<f32u>(), d, scale, means.as<f32u>(), reinterpret_cast<f32u *>(to));
+  });
+}
+
 // Any codes, ranges and counts; sums of any widths; then the encoder on any values.
 void fuzz_thc(Random &r) {
   Units units;
@@ -484,6 +511,7 @@ int main(int argc, char **argv) {
       case 14: fuzz_levels(r); break;
       case 15: fuzz_shared(r); break;
       case 16: fuzz_thc(r); break;
+      case 17: fuzz_dynamiq(r); break;
       default: fuzz_eden(r);
     }
   }

@@ -23,7 +23,7 @@ def butterfly(state: Round, wire: Wire, x: F32, bad: NonFiniteError | None) -> l
     ranges = shards(len(x), pairs, wire.unit)
     counts = [1 + (r + pairs < size) for r in range(pairs)]  # of vectors in what a rank holds
     nothing = np.zeros(0, np.uint8)
-    no_size = None if wire.size(0, 1) is None else 0
+    no_size = None if wire.size(0, 0, 1) is None else 0
     failed: Exception | None = None
     parts: list[Partial] = []
 
@@ -100,5 +100,5 @@ def _split(joined: Bytes) -> Iterator[Bytes]:
 
 
 def _size(wire: Wire, ranges: Sequence[tuple[int, int]], which: range, count: int) -> int | None:
-    sizes = [wire.size(stop - begin, count) for begin, stop in (ranges[i] for i in which)]
+    sizes = [wire.size(begin, stop, count) for begin, stop in (ranges[i] for i in which)]
     return None if None in sizes else STATUS_SIZE + sum(8 + n + -n % 8 for n in sizes if n is not None)

@@ -13,7 +13,7 @@ def gather(state: Round, wire: EncodedWire, x: F32, bad: NonFiniteError | None) 
 
     If the sum overflows, an empty list.
     """
-    size = wire.frame_size(len(x), 1)
+    size = wire.frame_size(0, len(x), 1)
     with state.trace.coding():
         data, mine = make_frame(lambda: wire.own(0, len(x)).message(), size, state.rank, bad)
     frames = state.all_gather(data, size)

@@ -5,65 +5,28 @@ import numpy as np
 from tersor import rng
 from tersor.codec import Codec
 from tersor.codecs.deliver import first_nonfinite
-from tersor.collectives.butterfly import butterfly
 from tersor.collectives.frames import STATUS_SIZE, make_frame, nonfinite_ranks, payload
-from tersor.collectives.gather import gather
 from tersor.collectives.link import Bytes, Link
-from tersor.collectives.ring import ring
 from tersor.collectives.round import F32, Round, Trace
-from tersor.collectives.server import server
-from tersor.collectives.switch import check_switched, switch
-from tersor.collectives.transpose import transpose
+from tersor.collectives.schemes.scheme import Memory, Scheme, resolve
+from tersor.collectives.switch import check_switched
+from tersor.collectives.topologies import ADD, TELL, TOPOLOGIES, choose_topology
 from tersor.collectives.wire import CodecWire, SumWire
 from tersor.errors import NonFiniteError
-from tersor.registry import get_codec
 from tersor.shared import Shared
-
-TOPOLOGIES = {
-    "gather": gather,
-    "transpose": transpose,
-    "sharded": transpose,
-    "ring": ring,
-    "butterfly": butterfly,
-    "server": server,
-    "switch": switch,
-}
-# These tell all ranks in their first exchange whether a vector is unfit; before the others a status goes around.
-_TELL = ("gather", "transpose", "sharded")
-# These add messages as integers where the codec can.
-_ADD = ("sharded", "ring", "butterfly", "server", "switch")
-
-# A second exchange costs more than sending so little to everybody.
-_SMALL = 32768
-
-
-def choose_topology(topology: str, size: int, nbytes: int = _SMALL, additive: bool = False) -> str:
-    """Return the name of a topology; for "auto" see `all_reduce`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such topology.
-    """
-    if topology == "auto":
-        if size <= 2 or (size - 1) * nbytes <= _SMALL:
-            return "gather"
-        return "sharded" if additive else "transpose"
-    if topology not in TOPOLOGIES:
-        names = ", ".join(f'"{name}"' for name in TOPOLOGIES)
-        raise ValueError(f'topology must be "auto" or one of {names}, got {topology!r}')
-    return topology
 
 
 def all_reduce(
     link: Link,
     x: F32,
-    codec: "Codec | str",
+    codec: "Codec | Scheme | str",
     *,
     seed: int,
     topology: str = "auto",
     average: bool = False,
     nonfinite: str = "raise",
+    memory: Memory | None = None,
+    shape: tuple[int, ...] | None = None,
     own: F32 | None = None,
     trace: Trace | None = None,
     what: str = "all_reduce",
@@ -80,8 +43,8 @@ def all_reduce(
         This rank's end of the group.
     x : ndarray of float32, shape (d,)
         Contiguous; written in place.
-    codec : Codec or str
-        The same on all ranks.
+    codec : Codec, Scheme or str
+        The same on all ranks: a codec, or a protocol of `tersor.collectives.schemes`.
     seed : int
         The same on all ranks; another one for every call.
     topology : str, default "auto"
@@ -96,6 +59,10 @@ def all_reduce(
         Divide by the number of ranks.
     nonfinite : {"raise", "propagate"}
         With NaN or infinity on any rank, or if the sum overflows: raise on all, or fill `x` with NaN on all.
+    memory : dict of arrays, optional
+        A scheme's state, from its `init`; brought up to date. Without it every call is a first one.
+    shape : tuple of int, optional
+        What `x` was before it was made flat, for schemes that care.
     own : ndarray of float32, optional
         Receives what the others decode from this rank's messages, for error feedback; where it encoded sums, `x` less
         what that lost.
@@ -125,12 +92,10 @@ def all_reduce(
     >>> bool(np.array_equal(*vectors)), round(float(vectors[0].mean()), 1)
     (True, 3.0)
     """
-    codec = get_codec(codec)
+    codec = resolve(codec)
     if x.ndim != 1 or x.dtype != np.float32 or not x.flags.c_contiguous:
         raise ValueError(f"{what}: x must be a contiguous float32 vector, got {x.dtype} of shape {x.shape}")
-    chosen = choose_topology(topology, link.size, codec.nbytes(x.shape), codec.claims.additive)
-    if chosen == "switch":
-        check_switched(link, codec, what)
+    chosen = _topology(codec, topology, link, x.shape, what)
     first = first_nonfinite(x)
     bad = None if first < 0 else NonFiniteError(f"{what}: x[{first}] is {x[first]} on rank {link.rank}", first)
     if link.size == 1:
@@ -140,18 +105,38 @@ def all_reduce(
     weight = 1 / link.size if average else 1.0
     state = Round(link, seed, weight, what, own=own, trace=trace or Trace())
     try:
-        frames, shared = _agree_on_shared(state, codec, x, bad)
-        if frames is None and shared is None and chosen not in _TELL:
-            frames = state.status(bad)
-        if frames is None:
-            adds = codec.claims.additive and chosen in _ADD
-            wire = (SumWire if adds else CodecWire)(state, x, codec, shared)
-            frames = TOPOLOGIES[chosen](state, wire, x, bad)
+        if isinstance(codec, Scheme):
+            memory = codec.init(shape or x.shape) if memory is None else memory
+            frames = codec.reduce(state, x, chosen, shape or x.shape, memory, bad)
+        else:
+            frames = _reduce(state, codec, x, chosen, bad)
     except BaseException:
         if not state.agreed:
             link.close()
         raise
     return _settle(x, frames is None, nonfinite_ranks(frames or []), nonfinite, what, own)
+
+
+def _topology(codec: Codec | Scheme, topology: str, link: Link, shape: tuple[int, ...], what: str) -> str:
+    if isinstance(codec, Scheme):
+        chosen = codec.claims.topologies[0] if topology == "auto" else choose_topology(topology, link.size)
+        if chosen not in codec.claims.topologies:
+            raise ValueError(f"{what}: {codec.spec} runs over {', '.join(codec.claims.topologies)}, not {chosen}")
+        return chosen
+    chosen = choose_topology(topology, link.size, codec.nbytes(shape), codec.claims.additive)
+    if chosen == "switch":
+        check_switched(link, codec, what)
+    return chosen
+
+
+def _reduce(state: Round, codec: Codec, x: F32, chosen: str, bad: NonFiniteError | None) -> list[Bytes] | None:
+    frames, shared = _agree_on_shared(state, codec, x, bad)
+    if frames is None and shared is None and chosen not in TELL:
+        frames = state.status(bad)
+    if frames is not None:
+        return frames
+    wire = (SumWire if codec.claims.additive and chosen in ADD else CodecWire)(state, x, codec, shared)
+    return TOPOLOGIES[chosen](state, wire, x, bad)
 
 
 def _agree_on_shared(

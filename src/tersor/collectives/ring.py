@@ -19,7 +19,6 @@ from tersor.errors import NonFiniteError
 def ring(state: Round, wire: Wire, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None:
     """Sum `x`, fit on all ranks, over them in place; returns an empty list instead if the sum overflows."""
     ranges = shards(len(x), state.size, wire.unit)
-    lengths = [stop - begin for begin, stop in ranges]
     following, preceding = (state.rank + 1) % state.size, (state.rank - 1) % state.size
 
     def add_and_encode(received: Bytes | None, shard: int, hop: int) -> bytes:
@@ -35,8 +34,8 @@ def ring(state: Round, wire: Wire, x: F32, bad: NonFiniteError | None) -> list[B
         shard = (state.rank - 1 - hop) % state.size
         with state.trace.coding():
             make = partial(add_and_encode, received, shard, hop)
-            data, error = make_frame(make, wire.frame_size(lengths[shard], hop + 1), state.rank)
+            data, error = make_frame(make, wire.frame_size(*ranges[shard], hop + 1), state.rank)
         failed = failed or error
-        received = state.exchange(data, following, preceding, wire.frame_size(lengths[shard - 1], hop + 1))
+        received = state.exchange(data, following, preceding, wire.frame_size(*ranges[shard - 1], hop + 1))
     make = partial(add_and_encode, received, state.rank, state.size - 1)
     return None if gather_shards(state, wire, ranges, make, x, failed) else []

@@ -17,7 +17,7 @@ SERVER = 0
 def server(state: Round, wire: Wire, x: F32, bad: NonFiniteError | None) -> list[Bytes] | None:
     """Sum `x`, fit on all ranks, over them in place; returns an empty list instead if the sum overflows."""
     n, serves = len(x), state.rank == SERVER
-    size, total_size = wire.frame_size(n, 1), wire.frame_size(n, state.size)
+    size, total_size = wire.frame_size(0, n, 1), wire.frame_size(0, n, state.size)
     with state.trace.coding():
         data, mine = make_frame(lambda: wire.own(0, n).message(), size, state.rank, bad)
     nothing = np.zeros(0, np.uint8)

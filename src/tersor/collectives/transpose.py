@@ -42,7 +42,7 @@ def gather_shards(
     Every rank, the owner too, takes the decoded values, never its own exact sum. `failed` is an earlier error of this
     rank, which the others know of. Returns False if a sum overflows; `x` is unchanged then.
     """
-    sizes = [wire.frame_size(stop - begin, state.size) for begin, stop in ranges]
+    sizes = [wire.frame_size(begin, stop, state.size) for begin, stop in ranges]
     # All frames have the size of the largest, so that one all-gather moves them.
     size = None if None in sizes else max(n for n in sizes if n is not None)
     with state.trace.coding():
@@ -81,7 +81,7 @@ class _Parts(Sequence[Bytes]):
             with self._state.trace.coding():
                 self._made[j], error = make_frame(
                     lambda: self._wire.own(begin, stop).message(),
-                    self._wire.frame_size(stop - begin, 1),
+                    self._wire.frame_size(begin, stop, 1),
                     self._state.rank,
                     self._bad,
                 )
@@ -97,7 +97,7 @@ def transpose(state: Round, wire: Wire, x: F32, bad: NonFiniteError | None) -> l
     ranges = shards(len(x), state.size, wire.unit)
     parts = _Parts(state, wire, ranges, bad)
     begin, stop = ranges[state.rank]
-    size = wire.frame_size(stop - begin, 1)
+    size = wire.frame_size(begin, stop, 1)
     received = state.all_to_all(parts, None if size is None else [size] * state.size)
     # NaN or infinity is known before the first part is sent, so every peer hears of it and all stop here.
     if nonfinite_ranks(received):

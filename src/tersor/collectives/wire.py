@@ -60,16 +60,16 @@ class Wire(ABC):
         """Return the sum of messages of one range, of `count` ranks in all."""
 
     @abstractmethod
-    def size(self, n: int, count: int) -> int | None:
-        """Return the bytes of a message of `n` coordinates and `count` ranks; None if that depends on the data."""
+    def size(self, begin: int, stop: int, count: int) -> int | None:
+        """Return the bytes of a message of a range and `count` ranks; None if that depends on the data."""
 
     @abstractmethod
     def deliver(self, messages: Sequence[tuple[Bytes, int, int]], out: F32) -> None:
         """Decode the messages, each with its range, of complete sums to where they belong in `out`."""
 
-    def frame_size(self, n: int, count: int) -> int | None:
+    def frame_size(self, begin: int, stop: int, count: int) -> int | None:
         """Return the size of the frame of a message."""
-        size = self.size(n, count)
+        size = self.size(begin, stop, count)
         return None if size is None else STATUS_SIZE + size
 
 
@@ -119,8 +119,8 @@ class CodecWire(EncodedWire):
         self.accumulate(encs, made.values, [self.state.weight] * len(encs))
         return made
 
-    def size(self, n: int, count: int) -> int | None:
-        return self.codec.nbytes((n,)) if self.codec.claims.fixed_size else None
+    def size(self, begin: int, stop: int, count: int) -> int | None:
+        return self.codec.nbytes((stop - begin,)) if self.codec.claims.fixed_size else None
 
     def deliver(self, messages: Sequence[tuple[Bytes, int, int]], out: F32) -> None:
         encs = [self.parse(data, stop - begin) for data, begin, stop in messages]
@@ -177,8 +177,8 @@ class SumWire(EncodedWire):
         made.join(parts)
         return made
 
-    def size(self, n: int, count: int) -> int:
-        return self.codec.nbytes((n,), count=count)
+    def size(self, begin: int, stop: int, count: int) -> int:
+        return self.codec.nbytes((stop - begin,), count=count)
 
     def deliver(self, messages: Sequence[tuple[Bytes, int, int]], out: F32) -> None:
         size, weight = self.state.size, self.state.weight * self.state.size

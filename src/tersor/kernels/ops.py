@@ -394,6 +394,28 @@ class Backend(Protocol):
         /,
     ) -> None: ...
 
+    def dynamiq_stats(self, x: F32, scale: float, means: F32, energies: F32, /) -> None: ...
+
+    def dynamiq_hop(
+        self,
+        x: F32,
+        scale: float,
+        means: F32,
+        widths: U8,
+        received: U8,
+        rank: int,
+        size: int,
+        shared: int,
+        private: int,
+        first: int,
+        out: U8,
+        /,
+    ) -> tuple[float, float]: ...
+
+    def dynamiq_decode(
+        self, data: U8, widths: U8, means: F32, times: float, factor: float, add: bool, out: F32, /
+    ) -> None: ...
+
     def unit_rms(self, x: F32, unit: int, full: bool, out: F32, /) -> None: ...
 
     def thc_encode(

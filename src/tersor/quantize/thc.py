@@ -91,7 +91,7 @@ def best_granularity(bits: int, most: int, truncation: float) -> int:
     Examples
     --------
     >>> best_granularity(4, 17, 1 / 32), best_granularity(4, 16, 1 / 32)
-    (17, 15)
+    (17, 16)
     """
     return min(
         range((1 << bits) - 1, max(most, (1 << bits) - 1) + 1),

@@ -14,8 +14,8 @@ from tersor import arrays, rng
 from tersor.codec import Codec
 from tersor.collectives.link import Link
 from tersor.collectives.reduce import all_reduce as reduce_vector
-from tersor.collectives.reduce import choose_topology
 from tersor.collectives.round import Trace
+from tersor.collectives.topologies import choose_topology
 from tersor.registry import get_codec
 from tersor.torch.lane import Worker
 from tersor.torch.link import TorchLink

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from tersor import rng
 from tersor.codec import Codec
 from tersor.collectives.link import Link
-from tersor.collectives.reduce import choose_topology
 from tersor.collectives.round import Trace
+from tersor.collectives.topologies import choose_topology
 from tersor.errors import IncompatibleError
 from tersor.registry import get_codec
 from tersor.torch.buckets import Bucket, Layout

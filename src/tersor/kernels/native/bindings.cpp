@@ -249,6 +249,7 @@ NB_MODULE(_native, m) {
   bind_uniform_levels(m);
   bind_shared_levels(m);
   bind_thc(m);
+  bind_dynamiq(m);
 
   m.def("set_num_threads", set_num_threads, "n"_a, "Threads a call may use; 0 is the default.");
   m.def("get_num_threads", get_num_threads);

@@ -65,6 +65,8 @@ void bind_level_codes(nb::module_ &m);
 void bind_entropy(nb::module_ &m);
 // And that of bindings_shared_levels.cpp.
 void bind_shared_levels(nb::module_ &m);
+// And those of bindings_dynamiq.cpp.
+void bind_dynamiq(nb::module_ &m);
 // And those of bindings_thc.cpp.
 void bind_thc(nb::module_ &m);
 

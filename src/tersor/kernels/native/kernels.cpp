@@ -6,6 +6,7 @@
 
 #include "bits.h"
 #include "dither_kernels.h"
+#include "dynamiq_kernels.h"
 #include "eden_kernels.h"
 #include "entropy_kernels.h"
 #include "hadamard.h"
@@ -83,6 +84,9 @@ const Kernels TERSOR_NAME(TERSOR_LEVEL) = {
     shared_symbols,
     shared_round,
     shared_expand,
+    super_hop,
+    super_decode,
+    super_stats,
 };
 
 }  // namespace tersor

@@ -67,6 +67,16 @@ struct SharedDraws {
   bool by_rows;      // every unit uses the numbers from the first on
 };
 
+// DynamiQ: the magnitudes in [0, 1] of the levels of one width, the steps between them, and the values of all codes.
+struct SuperLevels {
+  alignas(64) float magnitudes[128 + 16] = {}, widths[128 + 16] = {}, values[256] = {};
+  alignas(64) std::int32_t cells[512] = {};  // of 8 bits: the level at or below i / 512; no cell holds two levels
+};
+struct SuperDraws {
+  u64 shared, private_key;
+  int rank, size;
+};
+
 struct Kernels {
   const char *name;
   void (*philox)(u64 key, u32 purpose, u32 rotation, u64 block, int skip, i64 n, u32u *out);
@@ -126,6 +136,11 @@ struct Kernels {
                        u64 symbol, u64 word, u8 *codes, double *sums);
   void (*shared_expand)(int bits, int shared, const float *table, const u8 *plain, i64 n, const u32 *h, bool add,
                         f32u *out);
+  void (*super_hop)(const SuperLevels &levels, int bits, const SuperDraws &draws, u64 index, const f32u *x, i64 n,
+                    float scale, float mean, const u8 *received, u8 *record, double *sums);
+  void (*super_decode)(const SuperLevels &levels, int bits, const u8 *record, i64 n, float shift, float factor, bool add,
+                       f32u *out);
+  void (*super_stats)(const f32u *x, i64 n, float scale, float *mean, float *energy);
 };
 
 }  // namespace tersor

@@ -4,6 +4,7 @@ from tersor.kernels.reference.bits import pack, unpack
 from tersor.kernels.reference.dither import dither_decode, dither_encode
 from tersor.kernels.reference.draws import draw_table
 from tersor.kernels.reference.drive_plus import drive_plus_encode
+from tersor.kernels.reference.dynamiq import dynamiq_decode, dynamiq_hop, dynamiq_stats
 from tersor.kernels.reference.eden import eden_add, eden_decode, eden_encode
 from tersor.kernels.reference.entropy import coded_path, entropy_costs, joint_path, pair_path
 from tersor.kernels.reference.hadamard import fwht, rotate
@@ -33,6 +34,9 @@ __all__ = [
     "dither_encode",
     "draw_table",
     "drive_plus_encode",
+    "dynamiq_decode",
+    "dynamiq_hop",
+    "dynamiq_stats",
     "eden_add",
     "eden_decode",
     "eden_encode",
