@@ -3,7 +3,20 @@
 from tersor.collectives.link import Link, LocalLink
 from tersor.collectives.reduce import all_reduce
 from tersor.collectives.round import Trace
+from tersor.collectives.schemes import Scheme, Tensors, get_scheme, schemes
 from tersor.collectives.switch import Switch, SwitchLink
 from tersor.collectives.topologies import choose_topology
 
-__all__ = ["Link", "LocalLink", "Switch", "SwitchLink", "Trace", "all_reduce", "choose_topology"]
+__all__ = [
+    "Link",
+    "LocalLink",
+    "Scheme",
+    "Switch",
+    "SwitchLink",
+    "Tensors",
+    "Trace",
+    "all_reduce",
+    "choose_topology",
+    "get_scheme",
+    "schemes",
+]

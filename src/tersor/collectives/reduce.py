@@ -8,7 +8,7 @@ from tersor.codecs.deliver import first_nonfinite
 from tersor.collectives.frames import STATUS_SIZE, make_frame, nonfinite_ranks, payload
 from tersor.collectives.link import Bytes, Link
 from tersor.collectives.round import F32, Round, Trace
-from tersor.collectives.schemes.scheme import Memory, Scheme, resolve
+from tersor.collectives.schemes.scheme import Scheme, Tensors, resolve
 from tersor.collectives.switch import check_switched
 from tersor.collectives.topologies import ADD, TELL, TOPOLOGIES, choose_topology
 from tersor.collectives.wire import CodecWire, SumWire
@@ -25,8 +25,7 @@ def all_reduce(
     topology: str = "auto",
     average: bool = False,
     nonfinite: str = "raise",
-    memory: Memory | None = None,
-    shape: tuple[int, ...] | None = None,
+    tensors: Tensors | None = None,
     own: F32 | None = None,
     trace: Trace | None = None,
     what: str = "all_reduce",
@@ -59,10 +58,8 @@ def all_reduce(
         Divide by the number of ranks.
     nonfinite : {"raise", "propagate"}
         With NaN or infinity on any rank, or if the sum overflows: raise on all, or fill `x` with NaN on all.
-    memory : dict of arrays, optional
-        A scheme's state, from its `init`; brought up to date. Without it every call is a first one.
-    shape : tuple of int, optional
-        What `x` was before it was made flat, for schemes that care.
+    tensors : Tensors, optional
+        What `x` is made of, with a scheme's state, which is brought up to date. Default: one vector, in its first step.
     own : ndarray of float32, optional
         Receives what the others decode from this rank's messages, for error feedback; where it encoded sums, `x` less
         what that lost.
@@ -106,8 +103,7 @@ def all_reduce(
     state = Round(link, seed, weight, what, own=own, trace=trace or Trace())
     try:
         if isinstance(codec, Scheme):
-            memory = codec.init(shape or x.shape) if memory is None else memory
-            frames = codec.reduce(state, x, chosen, shape or x.shape, memory, bad)
+            frames = codec.reduce(state, x, chosen, tensors or Tensors([x.shape], [codec.init(x.shape)]), bad)
         else:
             frames = _reduce(state, codec, x, chosen, bad)
     except BaseException:

@@ -16,20 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersor import rng
-from tersor.codec import Codec
 from tersor.collectives.frames import STATUS_SIZE, make_frame, nonfinite_ranks, payload
 from tersor.collectives.link import Bytes
 from tersor.collectives.round import F32, Round
-from tersor.collectives.schemes.scheme import Memory, Scheme, SchemeClaims, register
+from tersor.collectives.schemes.scheme import Frames, Scheme, SchemeClaims, Tensors, register
+from tersor.collectives.schemes.values import sum_values
 from tersor.collectives.topologies import TOPOLOGIES
-from tersor.collectives.transpose import transpose
-from tersor.collectives.wire import CodecWire, Partial, Wire
-from tersor.encoded import Encoded
+from tersor.collectives.wire import Partial, Wire
 from tersor.errors import FormatError, IncompatibleError, NonFiniteError
 from tersor.kernels import ops
 from tersor.quantize.dynamiq import LEAST, MOST, SUPER_GROUP, expected_error, spread_rank, widths
-from tersor.registry import get_codec
-from tersor.shared import Shared
 
 _HEADER = struct.Struct("<III")  # CRC-32 of the rest, digest of the widths, ranks in the sum
 _TOO_MUCH = 0.3
@@ -79,9 +75,7 @@ class DynamiQ(Scheme):
         if not LEAST <= self.bits <= MOST:
             raise ValueError(f"dynamiq: bits must be {LEAST} to {MOST}, with scales and statistics, got {self.bits!r}")
 
-    def reduce(
-        self, state: Round, x: F32, topology: str, shape: tuple[int, ...], memory: Memory, bad: NonFiniteError | None
-    ) -> list[Bytes] | None:
+    def reduce(self, state: Round, x: F32, topology: str, tensors: Tensors, bad: NonFiniteError | None) -> Frames:
         # The status carries the largest magnitude, so that all ranks work on the same scale and nothing overflows.
         data, failed = make_frame(
             lambda: np.abs(x).max(initial=0).astype("<f4").tobytes(), STATUS_SIZE + 8, state.rank, bad
@@ -98,12 +92,8 @@ class DynamiQ(Scheme):
             ops.current().dynamiq_stats(x, scale, stats[0], stats[1])
         # Sums of bfloat16 at their owners, and sent as such: the same bytes on all ranks.
         agreed = stats.reshape(-1)
-        inner = Round(state.link, rng.mix64(state.seed, tensor=1), 1 / state.size, state.what, trace=state.trace)
-        try:
-            lost = transpose(inner, StatisticsWire(inner, agreed, get_codec("bf16"), None), agreed, None)
-        finally:
-            state.agreed |= inner.agreed
-        assert lost is None, "means of finite numbers below 1 are finite"
+        finite = sum_values(state, agreed, "bf16", 1, 1 / state.size)
+        assert finite, "means of finite numbers below 1 are finite"
         bits = widths(agreed[count:], float(self.bits))
         predicted = expected_error(bits, agreed[count:], state.size if topology == "ring" else 2)
         if predicted > _TOO_MUCH:
@@ -113,17 +103,6 @@ class DynamiQ(Scheme):
             )
         wire = DynamiQWire(state, x, scale, agreed[:count], bits)
         return TOPOLOGIES[topology](state, wire, x, None)
-
-
-class StatisticsWire(CodecWire):
-    """Of statistics, which are few: cut anywhere."""
-
-    def __init__(self, state: Round, x: F32, codec: Codec, shared: Shared | None) -> None:
-        super().__init__(state, x, codec, shared)
-        self.unit = 1
-
-    def encode(self, x: F32, sender: int, begin: int, step: int, shared: Shared | None) -> Encoded:
-        return super().encode(x, sender, 0, step, shared)
 
 
 class DynamiQWire(Wire):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tersor.codec import Codec
@@ -15,6 +16,28 @@ from tersor.registry import from_spec, get_codec
 from tersor.specs import Value, format_spec
 
 Memory = dict[str, NDArray[Any]]
+Frames = list[Bytes] | None
+
+
+@dataclass
+class Tensors:
+    """What a vector is made of: tensors one after the other, each with its part of a scheme's state.
+
+    Attributes
+    ----------
+    shapes : list of tuple of int
+        Of the tensors.
+    memory : list of dict
+        The state of each; schemes replace arrays and never write into them.
+    """
+
+    shapes: list[tuple[int, ...]]
+    memory: list[Memory]
+
+    def parts(self, x: F32) -> list[F32]:
+        """Return views of a vector, one a tensor, in their shapes."""
+        edges = np.cumsum([0, *(int(np.prod(s)) for s in self.shapes)])
+        return [x[a:b].reshape(s) for a, b, s in zip(edges[:-1], edges[1:], self.shapes, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -54,20 +77,18 @@ class Scheme:
         return format_spec(self)
 
     def init(self, shape: tuple[int, ...]) -> Memory:
-        """Return the state for arrays of `shape` before the first step: named arrays, empty if there is none."""
+        """Return the state of a tensor of `shape` before the first step: named arrays, empty if there is none."""
         return {}
 
     def expected_error(self) -> float | None:
         """Return a vNMSE that the law gives, or None if it depends on the input."""
         return None
 
-    def reduce(
-        self, state: Round, x: F32, topology: str, shape: tuple[int, ...], memory: Memory, bad: NonFiniteError | None
-    ) -> list[Bytes] | None:
-        """Sum `x` over the ranks in place, and bring `memory` up to date.
+    def reduce(self, state: Round, x: F32, topology: str, tensors: Tensors, bad: NonFiniteError | None) -> Frames:
+        """Sum `x` over the ranks in place, and put a new state into `tensors`.
 
         Returns the frames that say which ranks hold NaN or infinity instead, or an empty list if the sum overflows;
-        `x` and `memory` are unchanged then, as they are after an error.
+        nothing has changed then, nor after an error.
         """
         raise NotImplementedError
 

@@ -123,8 +123,8 @@ def _strata(rank: int, size: int, shared: int, private: int, first: int, count: 
     words = rng.words(shared, rng.DITHER, 0, first * GROUP, count * GROUP).astype(np.uint64)
     turn = (words * np.uint64(size)) >> np.uint64(32)
     stratum = ((turn + np.uint64(rank)) % np.uint64(size)).reshape(count, GROUP)
-    words = rng.words(private, rng.ROUNDING, 0, first * halves, count * halves).reshape(count, halves)
-    sixteen = np.concatenate([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=1)
+    own = rng.words(private, rng.ROUNDING, 0, first * halves, count * halves).reshape(count, halves)
+    sixteen = np.concatenate([own & np.uint32(0xFFFF), own >> np.uint32(16)], axis=1)
     inside = (sixteen.astype(np.float32) + _HALF) * np.float32(2.0**-16)
     made: F32 = (np.repeat(stratum.astype(np.float32), GROUP, axis=1) + inside) * np.float32(1 / size)
     return made
