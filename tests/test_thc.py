@@ -273,3 +273,12 @@ def test_bad_arguments(spec):
         thc.table(4, 14, 1 / 32)
     with pytest.raises(ValueError):
         thc.spread(0.0)
+
+
+def test_a_forged_count_beyond_the_proven_range_is_refused():
+    total, _ = summed(tersor.get_codec("thc:3,block=32"), [normal(20)] * 3)
+    for count in (0, 2**32 - 1):
+        with pytest.raises(tersor.FormatError):
+            tersor.from_bytes(replace(total, count=count).to_bytes())
+    with pytest.raises(tersor.FormatError, match="contradict"):
+        tersor.from_bytes(replace(total, count=100).to_bytes())

@@ -152,12 +152,13 @@ class THC(Codec):
     def sum_fields(self, count: int) -> bytes:
         return bytes(self.fields_size - 1) + bytes([self._sum_width(count, int(self.table[-1]))])
 
-    def _sum_width(self, count: int, granularity: int) -> int:
+    def _fitting_width(self, count: int, granularity: int) -> int | None:
         if count <= 1:
             return self.bits
-        if self.sum_bits:
-            return self.sum_bits
-        width = next((w for w in _SUM_WIDTHS if count * granularity < 1 << w), None)
+        return self.sum_bits or next((w for w in _SUM_WIDTHS if count * granularity < 1 << w), None)
+
+    def _sum_width(self, count: int, granularity: int) -> int:
+        width = self._fitting_width(count, granularity)
         if width is None:
             raise RangeError(f"thc: the sum of {count} messages could pass 2**32; decode first")
         return width
@@ -336,7 +337,7 @@ class THC(Codec):
         if (rms < 0).any() or np.isinf(rms).any():
             raise FormatError("thc: a root mean square is negative or infinite")
         most = int(np.max(enc.count, initial=1))
-        if (saturated and not self.sum_bits) or width != self._sum_width(most, int(table[-1])):
+        if (saturated and not self.sum_bits) or width != self._fitting_width(most, int(table[-1])):
             raise FormatError("thc: width, count and saturation contradict one another")
 
 
