@@ -51,6 +51,10 @@ class Layout:
         """Return all known parameters, by position."""
         return list(self._parameters)
 
+    def parameters_at(self, positions: Sequence[int]) -> list[torch.Tensor]:
+        """Return the parameters at some positions."""
+        return [self._parameters[p] for p in positions]
+
     def bucket(self, index: int, tensor: torch.Tensor, parameters: Sequence[torch.Tensor]) -> Bucket:
         """Return one of DDP's buckets as ours."""
         self.know(parameters)

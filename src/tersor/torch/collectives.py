@@ -15,8 +15,8 @@ from tersor.codec import Codec
 from tersor.collectives.link import Link
 from tersor.collectives.reduce import all_reduce as reduce_vector
 from tersor.collectives.round import Trace
+from tersor.collectives.schemes.scheme import Scheme, Tensors, resolve
 from tersor.collectives.topologies import choose_topology
-from tersor.registry import get_codec
 from tersor.torch.lane import Worker
 from tersor.torch.link import TorchLink
 
@@ -48,7 +48,7 @@ class Work:
 
 def all_reduce(
     tensor: torch.Tensor,
-    codec: "Codec | str",
+    codec: "Codec | Scheme | str",
     op: Any = dist.ReduceOp.SUM,
     topology: str = "auto",
     group: "dist.ProcessGroup | None" = None,
@@ -64,11 +64,11 @@ def all_reduce(
     ----------
     tensor : Tensor
         Float, dense, on any device (others than the CPU are staged through host memory); written in place.
-    codec : Codec or str
+    codec : Codec, Scheme or str
         The same on all ranks.
     op : ReduceOp, default SUM
         SUM or AVG.
-    topology : {"auto", "gather", "transpose", "ring"}
+    topology : str, default "auto"
         See `tersor.collectives.all_reduce`.
     group : ProcessGroup, optional
         Default: the default group.
@@ -98,7 +98,7 @@ def all_reduce(
     [1.0, 1.0, 1.0]
     >>> dist.destroy_process_group()
     """
-    chosen = get_codec(codec)
+    chosen = resolve(codec)
     average = _is_average(op)
     if not tensor.is_floating_point() or tensor.layout is not torch.strided:
         raise TypeError(f"all_reduce wants a dense float tensor, got {tensor.dtype} ({tensor.layout})")
@@ -110,7 +110,17 @@ def all_reduce(
     number = _next_call(given if async_op else known) if seed is None else seed
 
     def run() -> None:
-        reduce_tensor(tensor, given, chosen, seed=number, topology=topology, average=average, nonfinite=nonfinite)
+        shape = tuple(tensor.shape)
+        reduce_tensor(
+            tensor,
+            given,
+            chosen,
+            seed=number,
+            topology=topology,
+            average=average,
+            nonfinite=nonfinite,
+            tensors=Tensors([shape], [chosen.init(shape)]) if isinstance(chosen, Scheme) else None,
+        )
 
     if not async_op:
         run()
@@ -121,7 +131,7 @@ def all_reduce(
 def reduce_tensor(
     tensor: torch.Tensor,
     link: Link,
-    codec: Codec,
+    codec: Codec | Scheme,
     *,
     seed: int,
     topology: str,
@@ -131,6 +141,7 @@ def reduce_tensor(
     trace: Trace | None = None,
     what: str = "all_reduce",
     before: Callable[[Any], None] | None = None,
+    tensors: Tensors | None = None,
 ) -> bool:
     """Run `tersor.collectives.all_reduce` on a tensor, in place; returns False if it became NaN.
 
@@ -140,12 +151,12 @@ def reduce_tensor(
         flat = tensor.detach().reshape(-1)
         shares = flat.device.type == "cpu" and flat.dtype == torch.float32 and flat.data_ptr() == tensor.data_ptr()
         if shares and before is None and flat.is_contiguous():
-            return _reduce(flat.numpy(), link, codec, seed, topology, average, nonfinite, own, trace, what)
+            return _reduce(flat.numpy(), link, codec, seed, topology, average, nonfinite, own, trace, what, tensors)
         with link.guard():
             work = flat.to(device="cpu", dtype=torch.float32, copy=True).numpy()
             if before is not None:
                 before(work)
-        finite = _reduce(work, link, codec, seed, topology, average, nonfinite, own, trace, what)
+        finite = _reduce(work, link, codec, seed, topology, average, nonfinite, own, trace, what, tensors)
         with link.guard():
             origin = arrays.origin_of(tensor)
             tensor.copy_(arrays.from_host(work, tuple(tensor.shape), arrays.dtype_name(tensor), origin))
@@ -155,7 +166,7 @@ def reduce_tensor(
 def _reduce(
     x: Any,
     link: Link,
-    codec: Codec,
+    codec: Codec | Scheme,
     seed: int,
     topology: str,
     average: bool,
@@ -163,6 +174,7 @@ def _reduce(
     own: Any,
     trace: Trace | None,
     what: str,
+    tensors: Tensors | None,
 ) -> bool:
     return reduce_vector(
         link,
@@ -175,6 +187,7 @@ def _reduce(
         own=own,
         trace=trace,
         what=what,
+        tensors=tensors,
     )
 
 

@@ -5,6 +5,7 @@ goes on: collectives inside callbacks are unordered across buckets on gloo and c
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,15 +18,19 @@ from tersor import rng
 from tersor.codec import Codec
 from tersor.collectives.link import Link
 from tersor.collectives.round import Trace
+from tersor.collectives.schemes.scheme import Scheme, resolve
 from tersor.collectives.topologies import choose_topology
 from tersor.errors import IncompatibleError
 from tersor.registry import get_codec
 from tersor.torch.buckets import Bucket, Layout
 from tersor.torch.collectives import reduce_tensor
 from tersor.torch.feedback import Feedback
+from tersor.torch.health import SAMPLE, check_health
 from tersor.torch.identity import check_identical
 from tersor.torch.lane import Lane
 from tersor.torch.link import TorchLink
+from tersor.torch.memory import SchemeMemory
+from tersor.torch.policy import Policy, check_feedback, choose, groups
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
@@ -34,7 +39,7 @@ else:
     GradBucket = dist.GradBucket
 
 _UNCOMPRESSED = get_codec("none")
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass
@@ -76,13 +81,24 @@ class CommHook:
 
     Parameters
     ----------
-    codec : Codec or str
-        The same on all ranks.
-    topology : {"auto", "gather", "transpose", "ring"}
+    codec : Codec, Scheme or str
+        A codec, or a protocol of `tersor.collectives.schemes`; the same on all ranks.
+    topology : str, default "auto"
         See `tersor.collectives.all_reduce`.
     error_feedback : bool, optional
         Add to each gradient what the last message left out. None: off for unbiased codecs and number formats; biased
         codecs must say True or False.
+    policy : mapping or callable, optional
+        Codecs by parameter: shell patterns of names to specs, the first that fits counts, such as
+        ``{"*.bias": "bf16"}``; or ``policy(name, parameter)``, which returns a codec, a spec or None for `codec`.
+        Names are those of the model that `register_comm_hook` gets; without it "0", "1", .. by position.
+    predivide : float, optional
+        Divide gradients by this factor before they are sent, and their sum by size / predivide behind: for formats
+        whose range is short, such as fp16, where the square root of size balances overflow and underflow. None: the
+        ranks' estimates are divided by size as they are added.
+    health_every : int, default 0
+        Every that many steps, sum a sample of every bucket exactly too, and warn if the norm of what arrived is not
+        within a factor of two of it; 0: never.
     seed : int, default 0
         Keys all random choices together with step, bucket and rank; the same on all ranks.
     warmup_steps : int, default 0
@@ -129,10 +145,13 @@ class CommHook:
 
     def __init__(
         self,
-        codec: "Codec | str",
+        codec: "Codec | Scheme | str",
         topology: str = "auto",
         error_feedback: bool | None = None,
         *,
+        policy: "Policy | None" = None,
+        predivide: float | None = None,
+        health_every: int = 0,
         seed: int = 0,
         warmup_steps: int = 0,
         nonfinite: str = "propagate",
@@ -142,17 +161,18 @@ class CommHook:
     ) -> None:
         # DDP logs the name of a hook as if it were a function.
         self.__name__ = self.__qualname__ = "tersor.torch.CommHook"
-        self.codec = get_codec(codec)
+        self.codec = resolve(codec)
         choose_topology(topology, 2)
+        if predivide is not None and not predivide > 0:
+            raise ValueError(f"predivide must be positive, got {predivide}")
         if nonfinite not in ("propagate", "raise"):
             raise ValueError(f'nonfinite must be "propagate" or "raise", got {nonfinite!r}')
-        if warmup_steps < 0 or check_every < 0:
-            raise ValueError("warmup_steps and check_every must not be negative")
-        if error_feedback is None and not (self.codec.claims.unbiased or self.codec.claims.rounds_to_nearest):
-            raise ValueError(
-                f"{self.codec.spec} is biased: its error does not average out over steps. Pass error_feedback=True to "
-                "correct it, or error_feedback=False to train without"
-            )
+        if warmup_steps < 0 or check_every < 0 or health_every < 0:
+            raise ValueError("warmup_steps, check_every and health_every must not be negative")
+        check_feedback(self.codec, error_feedback)
+        self.policy = policy
+        self.predivide = predivide
+        self.health_every = health_every
         self.topology = topology
         self.seed = seed
         self.warmup_steps = warmup_steps
@@ -160,6 +180,8 @@ class CommHook:
         self.check_every = check_every
         self.stats = HookStats()
         self._feedback = Feedback() if error_feedback else None
+        self._memory = SchemeMemory()
+        self._names: list[str] = []
         self._layout = Layout()
         self._step = 0
         self._lane = Lane()
@@ -224,6 +246,7 @@ class CommHook:
             "step": self._step,
             "layout": self._layout.state(),
             "residuals": None if self._feedback is None else self._feedback.state(),
+            "memory": self._memory.state(),
             "stats": asdict(self.stats),
         }
 
@@ -246,6 +269,7 @@ class CommHook:
         self._layout.load(state["layout"])
         if self._feedback is not None:
             self._feedback.load(state["residuals"])
+        self._memory.load(state["memory"])
 
     def __getstate__(self) -> dict[str, Any]:
         kept = self.__dict__.copy()
@@ -258,34 +282,17 @@ class CommHook:
     def _reduce(self, bucket: Bucket) -> None:
         link = self._current_link()
         warm = self._step < self.warmup_steps
-        codec = _UNCOMPRESSED if warm else self.codec
-        feedback = None if warm else self._feedback
-        sent: list[np.ndarray[Any, np.dtype[np.float32]]] = []
         with link.guard():
-            own = np.empty(bucket.tensor.numel(), np.float32) if feedback else None
-
-        def before(x: Any) -> None:
-            assert feedback is not None
-            feedback.add_to(x, bucket.positions, bucket.sizes)
-            sent.append(x.copy())
-
-        counted = link.bytes_sent
-        finite = reduce_tensor(
-            bucket.tensor,
-            link,
-            codec,
-            seed=rng.mix64(self.seed, self._step, tensor=bucket.index),
-            topology=self.topology,
-            average=True,
-            nonfinite=self.nonfinite,
-            own=own,
-            trace=self._lane.trace,
-            what=f"gradient bucket {bucket.index} of step {self._step}",
-            before=before if feedback else None,
-        )
-        if feedback is not None and own is not None and finite:
+            sample = self._sample(bucket) if self._sampled() else None
+            codecs = [_UNCOMPRESSED] * len(bucket.positions) if warm else self._codecs(bucket.positions)
+            parts = groups(bucket, codecs)
+        counted, finite = link.bytes_sent, True
+        for number, part in enumerate(parts):
+            finite &= self._reduce_part(part.bucket, part.codec, number, warm)
             with link.guard():
-                feedback.keep(sent[0], own, bucket.positions, bucket.sizes)
+                part.put_back(bucket.tensor)
+        if sample is not None and finite:
+            check_health(bucket.tensor, sample, link, f"gradient bucket {bucket.index} of step {self._step}")
         self._finite &= finite
         stats = self.stats
         stats.buckets += 1
@@ -293,17 +300,74 @@ class CommHook:
         stats.bytes_sent += link.bytes_sent - counted
         stats.nonfinite += not finite
 
+    def _reduce_part(self, bucket: Bucket, codec: Codec | Scheme, number: int, warm: bool) -> bool:
+        link, divided = self._current_link(), self.predivide
+        exact = isinstance(codec, Codec) and (codec.claims.rounds_to_nearest or codec == _UNCOMPRESSED)
+        feedback = None if warm or (exact and codec != self.codec) else self._feedback
+        sent: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+        with link.guard():
+            own = np.empty(bucket.tensor.numel(), np.float32) if feedback else None
+            shapes = [tuple(p.shape) for p in self._layout.parameters_at(bucket.positions)]
+            tensors = self._memory.tensors(codec, bucket.positions, shapes) if isinstance(codec, Scheme) else None
+
+        def before(x: Any) -> None:
+            if feedback is not None:
+                feedback.add_to(x, bucket.positions, bucket.sizes)
+                sent.append(x.copy())
+            if divided is not None:
+                x /= np.float32(divided)
+
+        finite = reduce_tensor(
+            bucket.tensor,
+            link,
+            codec,
+            seed=rng.mix64(self.seed, self._step, tensor=bucket.index + (number << 32)),
+            topology="auto" if codec != self.codec else self.topology,
+            average=divided is None,
+            nonfinite=self.nonfinite,
+            own=own,
+            trace=self._lane.trace,
+            what=f"gradient bucket {bucket.index} of step {self._step}",
+            before=before if feedback or divided is not None else None,
+            tensors=tensors,
+        )
+        with link.guard():
+            if divided is not None:
+                bucket.tensor *= divided / link.size
+            if feedback is not None and own is not None and finite:
+                own *= np.float32(divided or 1)
+                feedback.keep(sent[0], own, bucket.positions, bucket.sizes)
+            if tensors is not None and finite:
+                self._memory.keep(bucket.positions, tensors)
+        return finite
+
+    def _codecs(self, positions: Sequence[int]) -> list[Codec | Scheme]:
+        if self.policy is None:
+            return [self.codec] * len(positions)
+        names = [self._names[p] if p < len(self._names) else str(p) for p in positions]
+        parameters = self._layout.parameters_at(positions)
+        return [choose(self.policy, *named) or self.codec for named in zip(names, parameters, strict=True)]
+
+    def _sampled(self) -> bool:
+        return bool(self.health_every) and (self._step + 1) % self.health_every == 0
+
+    def _sample(self, bucket: Bucket) -> np.ndarray[Any, np.dtype[np.float32]]:
+        part = bucket.tensor.detach().reshape(-1)[:SAMPLE]
+        return np.array(part.to(device="cpu", dtype=torch.float32).numpy())
+
     def _begin_step(self) -> None:
         self._lane.trace = Trace()
         self._finite, self._broken = True, None
         if self._feedback is not None:
             self._feedback.discard()
+        self._memory.discard()
         if not self._compared:
             self._compare()
 
     def _compare(self) -> None:
         # Messages of unequal sizes would abort the processes, and another layout would mix up the parameters.
         settings = [self.codec.spec, self.topology, self.nonfinite, self.seed, self.warmup_steps, self.check_every]
+        settings += [self.predivide, self.health_every, [c.spec for c in self._codecs(range(len(self._names)))]]
         text = repr([*settings, self._step, self._layout.wanted()])
         mine = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint8)
         link = self._current_link()
@@ -320,8 +384,10 @@ class CommHook:
         if self.check_every and (self._step + 1) % self.check_every == 0:
             check_identical(self._layout.parameters(), self._current_link())
         # A step with NaN anywhere is skipped by its optimizer, so nothing of it was delivered.
-        if self._feedback is not None and self._finite:
-            self._feedback.commit()
+        if self._finite:
+            self._memory.commit()
+            if self._feedback is not None:
+                self._feedback.commit()
         trace, stats = self._lane.end_step(), self.stats
         stats.codec_s += trace.seconds(wire=False)
         stats.wire_s += trace.seconds(wire=True)
@@ -352,7 +418,7 @@ def _raise_after_backward(error: Exception) -> None:
 
 
 def register_comm_hook(
-    model: torch.nn.parallel.DistributedDataParallel, codec: "Codec | str", **options: Any
+    model: torch.nn.parallel.DistributedDataParallel, codec: "Codec | Scheme | str", **options: Any
 ) -> CommHook:
     """Make DDP average `model`'s gradients through `codec`; returns the hook.
 
@@ -360,8 +426,8 @@ def register_comm_hook(
     ----------
     model : DistributedDataParallel
         A model has at most one hook.
-    codec : Codec or str
-        Such as "eden:4".
+    codec : Codec, Scheme or str
+        Such as "eden:4" or "dynamiq:5".
     **options
         As for `CommHook`; the group defaults to the model's.
 
@@ -382,6 +448,8 @@ def register_comm_hook(
     if "link" not in options:
         options.setdefault("group", model.process_group)
     hook = CommHook(codec, **options)
-    hook._layout.know(p for p in model.module.parameters() if p.requires_grad)
+    named = [(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
+    hook._names = [name for name, _ in named]
+    hook._layout.know(p for _, p in named)
     model.register_comm_hook(hook.state, hook)
     return hook
