@@ -6,6 +6,7 @@ from tersor.collectives.round import Trace
 from tersor.collectives.schemes import Scheme, Tensors, get_scheme, schemes
 from tersor.collectives.switch import Switch, SwitchLink
 from tersor.collectives.topologies import choose_topology
+from tersor.collectives.votes import vote
 
 __all__ = [
     "Link",
@@ -19,4 +20,5 @@ __all__ = [
     "choose_topology",
     "get_scheme",
     "schemes",
+    "vote",
 ]

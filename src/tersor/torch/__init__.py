@@ -9,9 +9,11 @@ from tersor.torch.collectives import Work, all_reduce
 from tersor.torch.hook import CommHook, HookStats, register_comm_hook
 from tersor.torch.identity import check_identical
 from tersor.torch.link import LinkError, TorchLink
+from tersor.torch.lion import DistributedLion
 
 __all__ = [
     "CommHook",
+    "DistributedLion",
     "HookStats",
     "LinkError",
     "TorchLink",
