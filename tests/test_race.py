@@ -216,8 +216,8 @@ def drift(rank, events):
     from torch.nn.parallel import DistributedDataParallel
 
     from tersor.evaluate.baseline import BaselineHook
+    from tersor.evaluate.models import build_model
     from tersor.evaluate.worker import Training, Worker
-    from tersor.evaluate.workloads import build_model
 
     class Drifting(BaselineHook):
         def reduce(self, gradient, last, future):

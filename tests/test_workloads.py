@@ -8,7 +8,8 @@ import pytest
 
 from tersor.errors import TersorError
 from tersor.evaluate import workloads
-from tersor.evaluate.workloads import batches, build_model, get_workload, load_digits
+from tersor.evaluate.models import build_model, build_optimizer
+from tersor.evaluate.workloads import CONTEXT, batches, get_workload, load_data, load_digits
 
 try:
     workloads.digits_path()
@@ -82,3 +83,35 @@ def test_models(name, parameters):
 def test_unknown_workload_names_those_there_are():
     with pytest.raises(TersorError, match="digits-cnn, digits-mlp"):
         get_workload("imagenet")
+
+
+def test_the_text_is_split_without_overlap_and_known_by_its_next_characters():
+    data = load_data(get_workload("text-lm"))
+    assert data.train_x.shape[1] == data.test_x.shape[1] == CONTEXT and 50 < data.classes < 100
+    assert (data.train_x[:, 1:] == data.train_y[:, :-1]).all() and (data.test_x[:, 1:] == data.test_y[:, :-1]).all()
+    assert data.train_x.max() < data.classes and len(data.train_x) > 16_000 and len(data.test_x) > 400
+    assert data.test_x.size > 0.09 * 299_868
+
+
+def test_the_language_model_learns_and_does_not_look_ahead():
+    torch = pytest.importorskip("torch")
+    load = get_workload("text-lm")
+    data = load_data(load)
+    model = build_model(load.model, 0, data.classes)
+    assert sum(p.numel() for p in model.parameters()) == 819_840
+    x = torch.from_numpy(data.test_x[:2])
+    changed = x.clone()
+    changed[:, 40:] = 0
+    with torch.no_grad():
+        assert torch.allclose(model(x)[:, :, :40], model(changed)[:, :, :40], atol=1e-5)
+    optimizer = build_optimizer(load, model.parameters())
+    stream, losses = batches(len(data.train_x), 16, 0, 1, 0), []
+    for _ in range(12):
+        index = next(stream)
+        optimizer.zero_grad()
+        scores = model(torch.from_numpy(data.train_x[index]))
+        loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(data.train_y[index]))
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    assert losses[-1] < losses[0] - 0.5

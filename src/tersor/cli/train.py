@@ -20,13 +20,16 @@ def command_line(plan: Plan, target: float, out: Path) -> str:
     """The command that repeats a race, with every setting written out."""
     words = ["tersor", "train", "--codecs", ",".join(plan.codecs), "--workers", str(plan.workers)]
     words += ["--link", plan.link, "--bed", plan.bed, "--workload", plan.workload, "--target", f"{target:g}"]
+    words += ["--topology", plan.topology] if plan.topology != "auto" else []
+    words += ["--straggler", f"{plan.straggler:g}"] if plan.straggler else []
     words += ["--seeds", str(plan.seeds), "--max-steps", str(plan.max_steps), "--out", str(out)]
     return shlex.join(words)
 
 
 def train(
     codecs: Annotated[
-        str, typer.Option(help="Specs of the codecs, comma-separated; bf16, the baseline, always runs, and first.")
+        str,
+        typer.Option(help="Specs of codecs and schemes, comma-separated; bf16, the baseline, always runs, and first."),
     ] = "bf16,eden:4,eden:2",
     workers: Annotated[int, typer.Option(help="Local workers.")] = 4,
     link: Annotated[
@@ -36,12 +39,18 @@ def train(
         float | None,
         typer.Option(help="Test accuracy to reach, by the mean of 3 evaluations.", show_default="by workload"),
     ] = None,
-    workload: Annotated[str, typer.Option(help="digits-cnn or digits-mlp.")] = "digits-cnn",
+    workload: Annotated[
+        str, typer.Option(help="digits-cnn, digits-mlp or text-lm (a small language model).")
+    ] = "digits-cnn",
     seeds: Annotated[int, typer.Option(help="Run every codec from this many seeds: 0, 1, ...")] = 1,
     max_steps: Annotated[int, typer.Option(help="Give a run up after this many steps.")] = 200,
     bed: Annotated[
         str, typer.Option(help="How the link is made: auto, or insist on root, user (namespaces) or model.")
     ] = "auto",
+    topology: Annotated[
+        str, typer.Option(help="How sums are made: auto, gather, transpose, sharded, ring, butterfly or server.")
+    ] = "auto",
+    straggler: Annotated[float, typer.Option(help="Seconds that the last worker is late in every step.")] = 0.0,
     out: Annotated[Path, typer.Option(help="Folder for report.html, results.json and the pictures.")] = Path(
         "tersor-race"
     ),
@@ -52,7 +61,7 @@ def train(
     seeds with each codec. Ctrl-C ends it with what was measured until then.
     """
     view = open_view()
-    plan = Plan(tuple(split_list(codecs)), workers, link, workload, target, seeds, max_steps, bed)
+    plan = Plan(tuple(split_list(codecs)), workers, link, workload, target, seeds, max_steps, bed, topology, straggler)
     try:
         check_out(out)
         race = prepare(plan)

@@ -1,8 +1,8 @@
 """votes: signs of all ranks, packed, added at the owners of shards, and the majority or the sum of them sent to all.
 
 Bo Liu, Lemeng Wu, Lizhang Chen, Kaizhao Liang, Jiaxu Zhu, Chen Liang, Raghuraman Krishnamoorthi, Qiang Liu:
-"Communication Efficient Distributed Training with Distributed Lion", NeurIPS 2024, arXiv 2404.00438. Zeros are votes for
-neither side.
+"Communication Efficient Distributed Training with Distributed Lion", NeurIPS 2024, arXiv 2404.00438. Zeros are votes
+for neither side.
 """
 
 from functools import partial

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tersor
+from tersor.collectives.schemes.scheme import Scheme, resolve
+from tersor.collectives.topologies import choose_topology
 from tersor.errors import TersorError
 from tersor.evaluate.bed import HEADERS, MAX_WORKERS, find_bed, parse_rate, wire_seconds
 from tersor.evaluate.launcher import Crew, CrewError, Interrupted
@@ -34,6 +35,8 @@ class Plan:
     seeds: int = 1
     max_steps: int = 200
     bed: str = "auto"
+    topology: str = "auto"
+    straggler: float = 0.0
     command: str = ""
 
 
@@ -42,10 +45,21 @@ def with_baseline(codecs: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([BASELINE, *codecs]))
 
 
+def check_route(spec: str, topology: str) -> None:
+    """Raise ValueError unless there is such a codec or scheme, and the topology is one that it takes over sockets."""
+    chosen = resolve(spec)
+    choose_topology(topology, 2)
+    if topology == "switch":
+        raise ValueError("a switch is modelled in one process only: tersor.collectives.SwitchLink")
+    if isinstance(chosen, Scheme) and topology not in ("auto", *chosen.claims.topologies):
+        raise ValueError(f"{spec} runs over {', '.join(chosen.claims.topologies)}")
+
+
 def prepare(plan: Plan) -> Race:
     """Check the plan and this machine, before anything is started, and lay out the race."""
     workload = get_workload(plan.workload)
-    digits_path()
+    if workload.data == "digits":
+        digits_path()
     if importlib.util.find_spec("torch") is None:
         raise TersorError("training needs PyTorch: pip install 'tersor[torch]'")
     if not 2 <= plan.workers <= MAX_WORKERS:
@@ -53,12 +67,14 @@ def prepare(plan: Plan) -> Race:
     target = workload.target if plan.target is None else plan.target
     if not 0 < target <= 1:
         raise TersorError(f"--target is an accuracy between 0 and 1, not {target}")
+    if not 0 <= plan.straggler < 60:
+        raise TersorError(f"--straggler is a number of seconds from 0 to 60, not {plan.straggler}")
     if plan.seeds < 1 or plan.max_steps < 1:
         raise TersorError("--seeds and --max-steps must be at least 1")
     codecs = with_baseline(plan.codecs)
     for spec in codecs[1:]:
         try:
-            tersor.get_codec(spec)
+            check_route(spec, plan.topology)
         except (KeyError, TypeError, ValueError) as error:
             raise TersorError(f"--codecs: {spec!r}: {error}") from error
     bed = find_bed(parse_rate(plan.link), plan.bed)
@@ -70,6 +86,8 @@ def prepare(plan: Plan) -> Race:
         workers=plan.workers,
         batch=workload.batch,
         link=plan.link,
+        topology=plan.topology,
+        straggler=plan.straggler,
         seeds=seeds,
         codecs=codecs,
         bed=bed,
@@ -96,7 +114,7 @@ def run_race(race: Race, max_steps: int, listen: Listener | None = None) -> Race
     say = listen or (lambda race, text: None)
     begun = time.perf_counter()
     # A step must fit several times into a collective's time-out, or a slow link would look like a hang.
-    timeout = max(60.0, 5.0 * wire_seconds(8e6, race.bed.rate))
+    timeout = max(60.0, 5.0 * wire_seconds(8e6, race.bed.rate), 5 * race.straggler)
     try:
         say(race, f"starting {race.workers} workers. {race.bed.describe()}")
         with Crew(race.bed, race.workers, race.workload, timeout) as crew:
@@ -152,6 +170,8 @@ def follow(race: Race, run: Run, crew: Crew, max_steps: int, say: Listener) -> N
         seed=run.seed,
         target=race.target,
         max_steps=max_steps,
+        topology=race.topology,
+        straggler=race.straggler,
         floor=race.common_step(run.seed) or 0,  # at least as far as the baseline: accuracies are compared there
         eval_every=workload.eval_every,
     )

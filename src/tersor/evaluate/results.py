@@ -89,6 +89,8 @@ class Race:
     startup_seconds: float = 0.0
     problem: str = ""
     signal: int = 0
+    topology: str = "auto"
+    straggler: float = 0.0
 
     def run(self, codec: str, seed: int) -> Run | None:
         """The run of one codec from one seed."""

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-import tersor
+from tersor.evaluate.models import build_model, build_optimizer
 from tersor.evaluate.results import BASELINE, WINDOW
-from tersor.evaluate.workloads import Digits, Workload, batches, build_model, get_workload, load_digits
+from tersor.evaluate.workloads import Data, Workload, batches, get_workload, load_data
 from tersor.kernels.ops import backend_name
 
 
@@ -60,7 +60,7 @@ class Worker:
         self.rank, self.size = int(config["rank"]), int(config["workers"])
         self.modelled_rate: float | None = config["rate"] if config["tier"] == "model" else None
         self.workload: Workload = get_workload(config["workload"])
-        self.data: Digits = load_digits()
+        self.data: Data = load_data(self.workload)
         share = np.array_split(np.arange(len(self.data.test_y)), self.size)[self.rank]
         self.test = (self.data.test_x[share], self.data.test_y[share])
 
@@ -78,7 +78,7 @@ class Worker:
         limit = datetime.timedelta(seconds=self.config["timeout"])
         store = FileStore(f"/proc/self/fd/{self.config['store']}", self.size)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=limit)
-        model = build_model(self.workload.model, 0)
+        model = build_model(self.workload.model, 0, self.data.classes)
         for index in (next(batches(len(self.data.train_y), self.workload.batch, 0, 1, 0)) for _ in range(2)):
             torch.nn.functional.cross_entropy(
                 model(torch.from_numpy(self.data.train_x[index])), torch.from_numpy(self.data.train_y[index])
@@ -115,7 +115,7 @@ class Worker:
         """Train with one codec from one seed until the target, and as far beyond as ordered."""
         from torch.nn.parallel import DistributedDataParallel
 
-        model = build_model(self.workload.model, int(order["seed"]))
+        model = build_model(self.workload.model, int(order["seed"]), self.data.classes)
         # The same seed gives the same weights: nothing needs to be sent, and the hashes are compared anyway.
         ddp = DistributedDataParallel(model, init_sync=False)
         hook: Any
@@ -125,6 +125,7 @@ class Worker:
             hook = register_baseline(ddp, self.modelled_rate)
         else:
             from tersor.collectives.link import Link
+            from tersor.collectives.schemes.scheme import resolve
             from tersor.evaluate.modelled import ModelledLink
             from tersor.torch import TorchLink, register_comm_hook
 
@@ -132,9 +133,10 @@ class Worker:
             if self.modelled_rate is not None:
                 link = ModelledLink(link, self.modelled_rate)
             # A biased codec needs to be told; error feedback is what makes it a fair competitor.
-            claims = tersor.get_codec(order["codec"]).claims
+            claims = resolve(order["codec"]).claims
             feedback = None if claims.unbiased or claims.rounds_to_nearest else True
-            hook = register_comm_hook(ddp, order["codec"], seed=int(order["seed"]), link=link, error_feedback=feedback)
+            options: dict[str, Any] = {"seed": int(order["seed"]), "link": link, "error_feedback": feedback}
+            hook = register_comm_hook(ddp, order["codec"], topology=order["topology"], **options)
         try:
             Training(self, order, ddp, hook).go()
         finally:
@@ -146,11 +148,9 @@ class Training:
     """One run: the steps on the clock, the evaluations off it."""
 
     def __init__(self, worker: Worker, order: dict[str, Any], ddp: Any, hook: Any) -> None:
-        import torch
-
         self.worker, self.order, self.ddp, self.hook = worker, order, ddp, hook
         load = worker.workload
-        self.optimizer = torch.optim.SGD(ddp.parameters(), lr=load.lr, momentum=load.momentum)
+        self.optimizer = build_optimizer(load, ddp.parameters())
         self.stream = batches(len(worker.data.train_y), load.batch, worker.rank, worker.size, int(order["seed"]))
         self.batch: Any = None
         self.step = 0
@@ -192,6 +192,8 @@ class Training:
         import torch
 
         start = time.perf_counter()
+        if self.worker.rank == self.worker.size - 1:
+            time.sleep(float(self.order["straggler"]))
         data, index = self.worker.data, next(self.stream)
         x, y = self.batch = torch.from_numpy(data.train_x[index]), torch.from_numpy(data.train_y[index])
         self.optimizer.zero_grad()
@@ -220,7 +222,7 @@ class Training:
         if len(set(hashes)) > 1:
             odd = [rank for rank, value in enumerate(hashes) if value != hashes[0]]
             raise RuntimeError(f"after step {self.step} the parameters of ranks {odd} differ from those of rank 0")
-        total = len(self.worker.data.test_y)
+        total = self.worker.data.test_y.size
         self.accuracies.append(sum(rights) / total)
         if self.worker.rank == 0:
             self.worker.tell(

