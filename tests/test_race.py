@@ -232,7 +232,7 @@ def drift(rank, events):
     ddp = DistributedDataParallel(build_model("mlp", 0), init_sync=False)
     hook = Drifting(None)
     ddp.register_comm_hook(None, hook)
-    order = {"codec": "bf16", "seed": 0, "target": 1.0, "max_steps": 20, "floor": 0, "eval_every": 5}
+    order = {"codec": "bf16", "seed": 0, "target": 1.0, "max_steps": 20, "floor": 0, "eval_every": 5, "straggler": 0.0}
     try:
         Training(worker, order, ddp, hook).go()
     except RuntimeError as error:
